@@ -1,0 +1,33 @@
+# make setup | demo | test | lint | bench | clean
+# Every path below is relative, so a checkout in a folder with spaces works.
+
+PY := .venv/bin/python
+
+.PHONY: setup demo test lint bench clean
+
+setup: .venv/ready-dev
+
+# The stamps name what is installed: `run` to use rolloutfs, `dev` to work on it as well.
+.venv/ready-run: pyproject.toml scripts/setup
+	@scripts/setup run
+
+.venv/ready-dev: pyproject.toml scripts/setup
+	@scripts/setup dev
+
+demo: .venv/ready-run
+	@scripts/demo
+
+test: setup
+	$(PY) -m pytest $(ARGS)
+
+lint: setup
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy $(wildcard core rolloutfs tests scripts bench)
+
+bench: setup
+	$(PY) -m bench $(ARGS)
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,239 @@
+"""Codex's own database of threads, read without a trace (FORMAT 2.5, 11.4; FAULTS 26).
+
+`threads.rollout_path` names the selected rollout of a thread; after a revert nothing else does. The database belongs
+to Codex, which may be
+writing it now, so we never open it in a way that creates or touches files beside it: an idle one (no write-ahead log)
+is opened as
+immutable, a busy one is copied together with its log to a private folder and the copy is opened. A copy is taken only
+when both files
+stood still meanwhile.
+
+The database may be absent, corrupt, stale, or name files of another machine. It is asked first because Codex asks it
+first; it is never needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from threadstore.catalog import preference
+from threadstore.errors import Problem
+from threadstore.names import RolloutFile
+
+_STATE = re.compile(r"state_(\d+)\.sqlite")
+_COLUMNS = (
+    "rollout_path",
+    "history_mode",
+    "archived",
+    "name",
+    "title",
+    "preview",
+    "first_user_message",
+    "agent_nickname",
+    "agent_role",
+    "agent_path",
+    "attached_thread_parent_id",
+)
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the database says of one thread; None where it says nothing or has no such column."""
+
+    rollout_path: str
+    history_mode: str | None
+    archived: bool
+    name: str | None
+    title: str | None
+    preview: str | None
+    first_user_message: str | None
+    agent_nickname: str | None
+    agent_role: str | None
+    agent_path: str | None
+    attached_thread_parent_id: str | None
+
+
+Identity = tuple[tuple[str, int, int, int, int], ...]
+
+
+class StateDatabase:
+    """Read-only view of `state_*.sqlite`.
+
+    Invariant: `_connection` shows the files as they were when `_identity` was taken; None when there is no usable
+    database.
+    """
+
+    def __init__(self, root: str, scratch: str) -> None:
+        self._root = root
+        self._scratch = scratch
+        self._identity: Identity | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._copy: str | None = None
+        self._columns: list[str] = []
+        self.problem: Problem | None = None
+
+    def identity(self) -> Identity:
+        """What `stat` says of the database and its log; changes whenever a row may have changed."""
+        name = self._newest()
+        return () if name is None else tuple(self._stat(name + suffix) for suffix in ("", "-wal"))
+
+    def row(self, thread_id: str) -> Row | None:
+        """The row of a thread, None without one and without a usable database."""
+        for _ in range(_ATTEMPTS):
+            self._refresh()
+            if self._connection is None:
+                return None
+            try:
+                found = self._connection.execute(
+                    f"SELECT {', '.join(self._columns)} FROM threads WHERE id = ?", (thread_id,)
+                ).fetchone()
+            except sqlite3.Error as error:
+                if self.identity() == self._identity:
+                    self._fail(str(error))
+                    return None
+                continue
+            if self._copy is not None or self.identity() == self._identity:
+                return None if found is None else self._row(found)
+        return None
+
+    def ids(self) -> list[str]:
+        """The ids of all threads that have a row."""
+        self._refresh()
+        if self._connection is None:
+            return []
+        try:
+            return [str(row[0]) for row in self._connection.execute("SELECT id FROM threads ORDER BY id")]
+        except sqlite3.Error as error:
+            self._fail(str(error))
+            return []
+
+    def close(self) -> None:
+        """Forget the connection and remove the private copy."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._copy is not None:
+            shutil.rmtree(self._copy, ignore_errors=True)
+            self._copy = None
+
+    def _row(self, found: tuple[object, ...]) -> Row:
+        values = dict(zip(self._columns, found, strict=True))
+        texts = {key: value if isinstance(value, str) else None for key, value in values.items()}
+        return Row(
+            rollout_path=texts.get("rollout_path") or "",
+            archived=bool(values.get("archived")),
+            **{key: texts.get(key) for key in _COLUMNS if key not in ("rollout_path", "archived")},
+        )
+
+    def _newest(self) -> str | None:
+        """The database of the newest schema."""
+        try:
+            names = [name for name in os.listdir(self._root) if _STATE.fullmatch(name)]
+        except OSError:
+            return None
+        return max(names, key=lambda name: int(name[6:-7]), default=None)
+
+    def _stat(self, name: str) -> tuple[str, int, int, int, int]:
+        try:
+            status = os.stat(os.path.join(self._root, name), follow_symlinks=False)
+        except OSError:
+            return name, 0, 0, 0, 0
+        return name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+    def _refresh(self) -> None:
+        identity = self.identity()
+        if identity == self._identity:
+            return
+        self.close()
+        self._identity, self.problem = identity, None
+        if not identity:
+            return
+        name, log = identity[0][0], identity[1]
+        try:
+            if log[3] == 0:
+                self._open(os.path.join(self._root, name))
+            else:
+                self._open_copy(name)
+        except (OSError, sqlite3.Error) as error:
+            self._fail(str(error))
+
+    def _open(self, path: str) -> None:
+        connection = sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+        self._connection = connection
+        present = {str(row[1]) for row in connection.execute("PRAGMA table_info(threads)")}
+        if "rollout_path" not in present:
+            raise sqlite3.DatabaseError("it has no table of threads")
+        self._columns = [column for column in _COLUMNS if column in present]
+
+    def _open_copy(self, name: str) -> None:
+        """Copy database and log while they stand still, and fold the log into the copy."""
+        os.makedirs(self._scratch, mode=0o700, exist_ok=True)
+        self._copy = tempfile.mkdtemp(prefix="state-", dir=self._scratch)
+        target = os.path.join(self._copy, "state.sqlite")
+        for _ in range(_ATTEMPTS):
+            before = self.identity()
+            shutil.copyfile(os.path.join(self._root, name), target)
+            if before[1][3]:
+                shutil.copyfile(os.path.join(self._root, name + "-wal"), target + "-wal")
+            if self.identity() == before:
+                self._identity = before
+                break
+        with sqlite3.connect(target) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.execute("PRAGMA journal_mode=DELETE")
+        connection.close()
+        self._open(target)
+
+    def _fail(self, reason: str) -> None:
+        name = self._identity[0][0] if self._identity else "state database"
+        self.close()
+        self.problem = Problem(
+            "index_corrupt",
+            name,
+            None,
+            None,
+            f"the database can't be read: {reason}",
+            "threads are selected by file names, as Codex does without a database; "
+            "names of paginated threads are not known",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The selected rollout of a thread. `by` is `index` or `name`; `problem` is set when the database was overruled."""
+
+    rollout: RolloutFile
+    by: str
+    problem: Problem | None = None
+
+
+def select(rollouts: tuple[RolloutFile, ...], row: Row | None) -> Head:
+    """The selected one of a thread's rollouts (FORMAT 11.4).
+
+    The database's path is matched by its last part: the absolute path of a store that was moved is stale, the file's
+    name is not. A row whose file is
+    gone loses against the files that are there, where Codex 0.171.0 would find nothing.
+    """
+    newest = max(rollouts, key=preference)
+    if row is None:
+        return Head(newest, "name")
+    name = row.rollout_path.replace("\\", "/").rpartition("/")[2].removesuffix(".zst")
+    matches = [rollout for rollout in rollouts if rollout.name.removesuffix(".zst") == name]
+    if matches:
+        return Head(max(matches, key=preference), "index")
+    problem = Problem(
+        "index_ghost",
+        newest.path,
+        None,
+        None,
+        f"the database selects {name or 'no file'}, which is not in the store",
+        "the newest file of the thread is used; Codex 0.171.0 finds this thread only after its row is repaired",
+    )
+    return Head(newest, "name", problem)

@@ -1,0 +1,206 @@
+"""The model's working memory as columns of numbers (FORMAT 7.3, 8.1, 9.2).
+
+An item of the history is a slice of a log: which segment, where, how long. Beside that a few flags are kept, enough to
+roll back
+turns, to find calls without results and to cut what is never sent. The texts stay in the log, so a history of a million
+items is some thirty megabytes whatever their size.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from enum import IntFlag
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import orjson
+
+from threadstore import boundaries
+
+MADE = 0xFFFF  # segment number of an item that was made here and lies in no log
+SUMMARY_BUDGET = 20_000  # tokens of user messages that survive a compaction without replacement history (FORMAT 9.2)
+
+
+class Flag(IntFlag):
+    """What replay needs to know about an item without its text."""
+
+    NONE = 0
+    BOUNDARY = 1
+    CONTEXT_USER = 2
+    CONTEXT_DEVELOPER = 4
+    VISIBLE_USER = 8
+    CALL = 16
+    OUTPUT = 32
+    FUNCTION = 64
+    CUSTOM = 128
+    SEARCH = 256
+    PASSTHROUGH = 512
+    LONG_OUTPUT = 1024
+    REWRITE = 2048
+    UNKNOWN = 4096
+
+
+class Item(NamedTuple):
+    """One item: where it lies (segment number, offset and length in decoded bytes), what it is, a hash of its call
+    id.
+    """
+
+    segment: int
+    offset: int
+    length: int
+    flags: int
+    call: int
+
+
+_CALLS = {
+    "function_call": Flag.CALL | Flag.FUNCTION,
+    "local_shell_call": Flag.CALL | Flag.FUNCTION,
+    "custom_tool_call": Flag.CALL | Flag.CUSTOM,
+    "tool_search_call": Flag.CALL | Flag.SEARCH,
+    "function_call_output": Flag.OUTPUT | Flag.FUNCTION,
+    "custom_tool_call_output": Flag.OUTPUT | Flag.CUSTOM,
+    "tool_search_output": Flag.OUTPUT | Flag.SEARCH,
+}
+
+
+def describe(item: dict[str, Any], length: int) -> tuple[Flag, int]:
+    """Flags and call hash of a decoded item of `length` bytes. The hash is 0 for an item without call id."""
+    kind = item.get("type")
+    flags = Flag.NONE
+    call = 0
+    if kind in ("message", "agent_message"):
+        if boundaries.is_boundary(item):
+            flags |= Flag.BOUNDARY
+            if kind == "message" and item.get("role") == "user":
+                flags |= Flag.VISIBLE_USER
+        elif boundaries.is_contextual_user(item):
+            flags |= Flag.CONTEXT_USER
+        elif boundaries.is_contextual_developer(item):
+            flags |= Flag.CONTEXT_DEVELOPER
+    elif kind in _CALLS:
+        flags |= _CALLS[kind]
+        call_id = item.get("call_id")
+        if isinstance(call_id, str) and not (flags & Flag.SEARCH and item.get("execution") == "server"):
+            call = call_hash(flags, call_id)
+        if flags & Flag.OUTPUT and not flags & Flag.SEARCH and length > 4 * 1000:
+            flags |= Flag.LONG_OUTPUT
+    if "internal_chat_message_metadata_passthrough" in item:
+        flags |= Flag.PASSTHROUGH
+    return flags, call
+
+
+def call_hash(flags: int, call_id: str) -> int:
+    """A number for a call id within its family of tools; never 0."""
+    family = b"f" if flags & Flag.FUNCTION else b"c" if flags & Flag.CUSTOM else b"s"
+    digest = blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=8, key=family).digest()
+    return int.from_bytes(digest) or 1
+
+
+class History:
+    """A growing list of items.
+
+    Invariant: the five columns have one entry an item; an item of segment `MADE` has its number in `made` as offset.
+    Items are only
+    ever added at the end, cut off at the end, or replaced all at once.
+    """
+
+    __slots__ = ("budgets", "calls", "flags", "lengths", "made", "offsets", "segments")
+
+    def __init__(self) -> None:
+        self.segments = array("H")
+        self.offsets = array("Q")
+        self.lengths = array("Q")
+        self.flags = array("I")
+        self.calls = array("Q")
+        self.made: list[bytes] = []
+        self.budgets: dict[tuple[int, int], int] = {}  # (segment, offset) -> tokens that an output may have
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __iter__(self) -> Iterator[Item]:
+        return map(Item, self.segments, self.offsets, self.lengths, self.flags, self.calls)
+
+    def append(self, item: Item) -> None:
+        """Add one item at the end."""
+        self.segments.append(item.segment)
+        self.offsets.append(item.offset)
+        self.lengths.append(item.length)
+        self.flags.append(item.flags)
+        self.calls.append(item.call)
+
+    def make(self, document: dict[str, Any]) -> None:
+        """Add an item that lies in no log."""
+        data = orjson.dumps(document)
+        flags, call = describe(document, len(data))
+        self.append(Item(MADE, len(self.made), len(data), flags, call))
+        self.made.append(data)
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` items."""
+        for column in (self.segments, self.offsets, self.lengths, self.flags, self.calls):
+            del column[count:]
+
+    def drop_turns(self, count: int) -> None:
+        """Undo the last `count` user turns (FORMAT 8.1, steps 1 to 4)."""
+        if count == 0:
+            return
+        starts = [at for at, flags in enumerate(self.flags) if flags & Flag.BOUNDARY]
+        if not starts:
+            return
+        cut = starts[0] if count >= len(starts) else starts[-count]
+        while cut > starts[0] and self.flags[cut - 1] & (Flag.CONTEXT_USER | Flag.CONTEXT_DEVELOPER):
+            cut -= 1
+        self.cut(cut)
+
+    def summarise(self, message: str, fetch: Callable[[Item], bytes]) -> None:
+        """Replace everything by the newest user messages within the budget and a summary (FORMAT 7.3, 9.2)."""
+        kept: list[Item | dict[str, Any]] = []
+        left = SUMMARY_BUDGET
+        for item in reversed([item for item in self if item.flags & Flag.VISIBLE_USER]):
+            if left <= 0:
+                break
+            survivor, cost = _survivor(item, orjson.loads(fetch(item)), left)
+            kept.append(survivor)
+            left -= cost
+        made = self.made
+        self.cut(0)
+        for survivor in reversed(kept):
+            if isinstance(survivor, Item):
+                self.append(survivor)
+            else:
+                self.make(survivor)
+        self.made = made
+        text = message or "(no summary available)"
+        self.make({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]})
+
+
+def tokens(size: int) -> int:
+    """Tokens as Codex estimates them from bytes of UTF-8."""
+    return (size + 3) // 4
+
+
+def _survivor(item: Item, message: dict[str, Any], left: int) -> tuple[Item | dict[str, Any], int]:
+    """What is kept of one user message when `left` tokens remain, and what it costs."""
+    parts = message["content"]
+    text = boundaries.user_text(message).encode("utf-8")
+    cost = tokens(len(text))
+    only_text = all(part.get("type") == "input_text" for part in parts)
+    if cost <= left:
+        if only_text:
+            return item, cost
+        return message | {"content": [part for part in parts if part.get("type") == "input_text"]}, cost
+    head, note, tail = split_middle(text, left)
+    texts = [part for part in (head, note, tail) if part]
+    return message | {"content": [{"type": "input_text", "text": part} for part in texts]}, left
+
+
+def split_middle(text: bytes, budget: int) -> tuple[str, str, str]:
+    """Head, note and tail of a text of more than `budget` tokens (FORMAT 7.6)."""
+    half = 2 * budget
+    head = text[:half].decode("utf-8", "ignore")
+    start = len(text) - half
+    while start < len(text) and text[start] & 0xC0 == 0x80:
+        start += 1
+    return head, f"…{tokens(len(text) - 4 * budget)} tokens truncated…", text[start:].decode("utf-8")

@@ -1,0 +1,113 @@
+"""Where files lie and what they are called (FORMAT 2, 2.1, 11.4).
+
+A rollout's name carries all that a listing needs: the local time of its creation, the thread that it belongs to and,
+after a revert, the id of the rollout itself.  Nothing else in the folders counts as a rollout.  Times in names are
+local time of the machine that wrote them; they order rollouts and are never turned into an instant.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+SESSIONS = "sessions"
+ARCHIVED = "archived_sessions"
+SESSION_INDEX = "session_index.jsonl"
+
+_UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+_ROLLOUT = re.compile(
+    rf"rollout-(?P<stamp>.{{19}})-(?P<thread>{_UUID})(?:_(?P<rollout>{_UUID}))?\.jsonl(?P<zst>\.zst)?"
+)
+_UUID_ONLY = re.compile(_UUID)
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RolloutFile:
+    """One rollout file, known from its name alone.
+
+    Ordered by time in the name, then by rollout id: the greatest of a thread is the one that Codex selects when it has
+    no database (FORMAT 11.4).  `path` is relative to the store's root.
+    """
+
+    stamp: str
+    rollout_id: str
+    thread_id: str
+    path: str
+    archived: bool
+    compressed: bool
+    twin: int = 0  # counts the files of one thread that would be shown under the same name
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def shown(self) -> str:
+        """The name below `rollouts/`, where every rollout is shown decoded."""
+        stem = self.name.removesuffix(".zst")
+        return stem if self.twin == 0 else f"{stem.removesuffix('.jsonl')}~{self.twin}.jsonl"
+
+    @property
+    def plain_path(self) -> str:
+        """The path that the file has, or would have, uncompressed."""
+        return self.path.removesuffix(".zst")
+
+
+def parse_rollout(path: str) -> RolloutFile | None:
+    """What a path below the store says, or None when its name isn't that of a rollout."""
+    match = _ROLLOUT.fullmatch(path.rpartition("/")[2])
+    if match is None or _STAMP.fullmatch(match["stamp"]) is None:
+        return None
+    thread_id = match["thread"].lower()
+    return RolloutFile(
+        stamp=match["stamp"],
+        rollout_id=(match["rollout"] or thread_id).lower(),
+        thread_id=thread_id,
+        path=path,
+        archived=path.startswith(ARCHIVED + "/"),
+        compressed=match["zst"] is not None,
+    )
+
+
+def is_thread_id(text: str) -> bool:
+    """True for a UUID in the spelling that Codex writes, in either case."""
+    return _UUID_ONLY.fullmatch(text) is not None
+
+
+def relocate(path: str) -> str | None:
+    """The part of a recorded absolute path that lies inside a store, or None.
+
+    A store that was moved keeps absolute paths in its database; what follows the last `sessions/` or
+    `archived_sessions/` is still right.  Both kinds of separators occur in paths from Windows.
+    """
+    parts = path.replace("\\", "/").split("/")
+    for at in range(len(parts) - 2, -1, -1):
+        if parts[at] in (SESSIONS, ARCHIVED):
+            inside = parts[at:]
+            return "/".join(inside) if all(part not in ("", ".", "..") for part in inside) else None
+    return None
+
+
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f/\\\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_LONGEST = 120  # bytes; leaves room for an id suffix below the 255 that a name may have
+
+
+def safe_name(text: str) -> str:
+    """Text from data as one path part that is safe to show, to list and to type (FAULTS 22).
+
+    Separators, control and direction characters become `_`; the result is never empty, `.` or `..`, never begins with
+    a dot, a dash or a blank, and is cut at a character boundary. Not reversible alone: the caller adds an id where
+    names collide
+    and `thread.json` has the original.
+    """
+    import unicodedata
+
+    name = _UNSAFE.sub("_", unicodedata.normalize("NFC", text)).strip()
+    if name[:1] in (".", "-"):
+        name = "_" + name[1:]
+    raw = name.encode("utf-8", "replace")
+    if len(raw) > _LONGEST:
+        name = raw[:_LONGEST].decode("utf-8", "ignore").rstrip() + "…"
+    return name or "_"

@@ -1,0 +1,128 @@
+"""The files of one thread, open: every segment of its lineage as a `Log`, with what they were when they were opened.
+
+Everything that a projection is made from is read through here, so the list of files that it depends on is complete by
+construction.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from threadstore.errors import UnreadableError
+from threadstore.extents import Source
+from threadstore.files import FileIdentity, open_regular, pread_exactly
+from threadstore.history import Item
+from threadstore.lineage import Segment
+from threadstore.lines import Line, Log, backward
+from threadstore.names import RolloutFile
+from threadstore.projection import Basis
+from threadstore.records import Dialect, Record, Skip, decode, dialect_of, is_blank
+from threadstore.spool import Copy, Spool
+
+
+@dataclass(slots=True)
+class OpenFile:
+    """One open rollout: the decoded log, the file of the store that it comes from, and how slices of it are
+    addressed.
+    """
+
+    rollout: RolloutFile
+    log: Log
+    basis: Basis
+    source: Source
+    damage: str | None
+
+    def identity(self) -> bytes:
+        """Tells one file from its replacement."""
+        return f"{self.rollout.rollout_id}:{self.source.dev}:{self.source.ino}".encode()
+
+
+def open_rollout(root: str, rollout: RolloutFile, spool: Spool) -> OpenFile:
+    """Open a rollout, decoded. Raises UnreadableError, TooLargeError, FileNotFoundError."""
+    descriptor = open_regular(root, rollout.path)
+    try:
+        identity = FileIdentity.of(os.fstat(descriptor))
+        basis = Basis(rollout.path, identity.dev, identity.ino, identity.size, identity.mtime_ns)
+        if not rollout.compressed:
+            source = Source(rollout.path, identity.dev, identity.ino, identity.size)
+            opened, descriptor = OpenFile(rollout, Log(descriptor, identity.size), basis, source, None), -1
+            return opened
+        copy = spool.decode(root, rollout.path)
+        return OpenFile(rollout, _open_copy(copy), basis, _copy_source(copy), copy.damage)
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _copy_source(copy: Copy) -> Source:
+    return Source(copy.path, copy.dev, copy.ino, copy.size, spooled=True)
+
+
+def _open_copy(copy: Copy) -> Log:
+    try:
+        return Log(os.open(copy.path, os.O_RDONLY | os.O_CLOEXEC), copy.size)
+    except OSError as error:
+        raise UnreadableError(f"the decoded copy {copy.path} is gone: read again.", error.errno or 0) from error
+
+
+class OpenLineage:
+    """The open files of a lineage, oldest segment first. Close it when done."""
+
+    def __init__(self, segments: list[Segment], files: list[OpenFile]) -> None:
+        self.segments = segments
+        self.files = files
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        for file in self.files:
+            file.log.close()
+
+    def __enter__(self) -> OpenLineage:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from logs so far."""
+        return sum(file.log.bytes_read for file in self.files)
+
+    def end_of(self, number: int) -> int:
+        """The decoded bytes of a segment that belong to the lineage."""
+        end = self.segments[number].end
+        return self.files[number].log.size if end is None else end
+
+    def fetch(self, item: Item) -> bytes:
+        """The bytes of an item."""
+        return pread_exactly(self.files[item.segment].log.descriptor, item.length, item.offset)
+
+    def newest_first(self, *, paginated: bool) -> Iterator[tuple[Record | Skip, int]]:
+        """The records of the lineage from the last one back, session metas left out; Skips where a line was passed
+        over.
+
+        In a paginated thread a segment ends at the first session meta met, which is its own (FORMAT 7.5).
+        """
+        for number in range(len(self.files) - 1, -1, -1):
+            log = self.files[number].log
+            dialect = first_dialect(log)
+            for line in backward(log, self.end_of(number)):
+                if is_blank(line):
+                    continue
+                decoded = decode(line, dialect)
+                if isinstance(decoded, Record) and decoded.type == "session_meta":
+                    if paginated:
+                        break
+                    continue
+                yield decoded, number
+
+
+def first_dialect(log: Log) -> Dialect:
+    """The dialect of a file, from its beginning."""
+    head = pread_exactly(log.descriptor, min(log.size, 1 << 16), 0)
+    first, _, _ = head.lstrip(b"\r\n \t").partition(b"\n")
+    if b'"payload"' in first or not first.startswith(b"{"):
+        return Dialect.ENVELOPE
+    return dialect_of(Line(0, len(first), first))

@@ -1,0 +1,67 @@
+"""What a replay hands over: the content of one derived file, and what it was computed from.
+
+A projection is a small picklable value.  It names the files that it depends on by identity and length, so that
+whoever serves it can tell by `stat` alone whether it still holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from threadstore.extents import Extents
+
+
+class View(Enum):
+    """The derived files of one thread; the value is the file name in the tree."""
+
+    EFFECTIVE_HISTORY = "effective_history.jsonl"
+    MODEL_INPUT = "model_input.jsonl"
+    FULL_HISTORY = "full_history.jsonl"
+    WORLD_STATE = "world_state.json"
+    THREAD = "thread.json"
+    TURNS = "turns.jsonl"
+    PENDING_CALLS = "pending_calls.jsonl"
+    USAGE = "usage.json"
+    PROBLEMS = "problems.jsonl"
+    LINEAGE = "lineage.json"
+
+
+class StoreView(Enum):
+    """The derived files of the whole store."""
+
+    HEADS = "heads.jsonl"
+    PROBLEMS = "problems.jsonl"
+    STATS = "stats.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """One file that a projection was computed from: its path below the store and what `stat` said (bytes, ns)."""
+
+    path: str
+    dev: int
+    ino: int
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """The content of one derived file.
+
+    `extents` is None when the content can't be given truthfully; the file then answers EIO and `error` says why.
+    Two projections of one file with equal `generation`: the shorter one is a prefix of the longer one (it was appended
+    to); with different ones the content was replaced.  `basis` is complete: while every file in it has that identity
+    and size and the head of the thread is the same, the projection holds.
+    """
+
+    extents: Extents | None
+    basis: tuple[Basis, ...]
+    generation: bytes
+    error: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of content; 0 for one that can't be given."""
+        return self.extents.size if self.extents is not None else 0

@@ -1,0 +1,232 @@
+"""A line becomes a record: what kind it is, its ordinal, and where its payload lies (FORMAT 3).
+
+Two dialects exist. Since September 2025 a line is an *envelope*
+`{"timestamp","ordinal"?,"type","payload","metadata"?}`. Before that
+it was *bare*: the session meta and the response items themselves, and `{"record_type":"state"}` (FORMAT 3.13). A file
+is of one dialect.
+
+A line that Codex's reader would skip is a `Skip` here, with a problem code. It is never an exception: any bytes give
+one or the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+import orjson
+
+from threadstore import schema, spans
+from threadstore.lines import LARGEST, Line
+
+Json = dict[str, Any]
+
+
+class Dialect(Enum):
+    """How the lines of one file are dressed."""
+
+    ENVELOPE = "envelope"
+    BARE = "bare"
+
+
+class Record(NamedTuple):
+    """One decoded record.
+
+    `type` is the envelope's tag (bare lines get the one that they would have today). `payload` is a decoded object;
+    long strings
+    in it are shortened when the line is condensed.
+    """
+
+    line: Line
+    type: str
+    payload: Json
+    ordinal: int | None
+    timestamp: str | None
+    dialect: Dialect
+
+    @property
+    def kind(self) -> str:
+        """The payload's own tag (`task_started`, `message`, …), or an empty string."""
+        kind = self.payload.get("type")
+        return kind if isinstance(kind, str) else ""
+
+    def is_event(self, kind: str) -> bool:
+        """True for an `event_msg` of that kind."""
+        return self.type == "event_msg" and self.payload.get("type") == kind
+
+    def payload_span(self) -> tuple[int, int]:
+        """Start and end of the payload in `line.data`."""
+        data = self.line.data
+        if self.dialect is Dialect.BARE:
+            start = len(data) - len(data.lstrip(b" \t\r"))
+            return start, spans.value_end(data, start)
+        return _payload_span(data)
+
+    def file_span(self, start: int, end: int) -> tuple[int, int]:
+        """Offset and length in the file of `line.data[start:end]`."""
+        first = self.line.offset(start)
+        return first, self.line.offset(end - 1) + 1 - first
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A line that Codex's reader passes over.
+
+    `code` is a problem code, or `unknown` for records of a kind that 0.171.0 does not know, which is no damage.
+    `recovered` are whole
+    records found inside the line.
+    """
+
+    line: Line
+    code: str
+    reason: str
+    recovered: tuple[Record, ...] = ()
+
+
+def _payload_span(data: bytes) -> tuple[int, int]:
+    """The envelope's payload. The usual key order is tried first: it ends at the closing brace or before
+    `,"metadata":`.
+    """
+    at = data.find(b'"payload":{', 0, 160)
+    if at > 0 and data.startswith(b'{"timestamp":"') and data[-1:] == b"}":
+        start = at + len(b'"payload":')
+        if b'"metadata"' not in data[-4096:] and len(data) < 4096:
+            return start, len(data) - 1
+        end = spans.value_end(data, start)
+        if data[end : end + 1] == b"}" and end + 1 == len(data):
+            return start, end
+        if data.startswith(b',"metadata":', end):
+            return start, end
+    first = len(data) - len(data.lstrip(b" \t\r"))
+    span = spans.member(data, first, b"payload")
+    if span is None:
+        raise ValueError("a record without payload was accepted")
+    return span
+
+
+def is_blank(line: Line) -> bool:
+    """True for a line that holds no record and no damage."""
+    return not line.data.strip(b" \t\r\x0b\x0c")
+
+
+def decode(line: Line, dialect: Dialect = Dialect.ENVELOPE) -> Record | Skip:
+    """What a line that isn't blank holds."""
+    if line.flaw is not None:
+        return Skip(line, line.flaw, _REASONS.get(line.flaw, "damaged"))
+    try:
+        document = orjson.loads(line.data)
+    except orjson.JSONDecodeError as error:
+        return _damaged(line, str(error), dialect)
+    if not isinstance(document, dict):
+        return Skip(line, "bad_record", "a JSON value that is not an object")
+    if schema.too_deep(line.data, document):
+        return Skip(line, "bad_record", f"nested more than {schema.DEEPEST} levels deep")
+    return _bare(line, document) if dialect is Dialect.BARE else _envelope(line, document)
+
+
+_REASONS = {
+    "bad_utf8": "bytes that are not UTF-8",
+    "bad_record": "not a JSON text",
+    "too_large": f"more than {LARGEST} bytes even without the insides of its strings",
+}
+
+
+def _envelope(line: Line, document: Json) -> Record | Skip:
+    kind, payload = document.get("type"), document.get("payload")
+    if not isinstance(kind, str) or not isinstance(payload, dict):
+        return Skip(line, "bad_record", "no type or no payload")
+    fault = schema.envelope_fault(document, line.data) or schema.payload_fault(kind, payload)
+    if fault is not None:
+        return Skip(line, fault.code, fault.reason)
+    ordinal = document.get("ordinal")
+    return Record(line, kind, payload, ordinal, document.get("timestamp"), Dialect.ENVELOPE)
+
+
+def _bare(line: Line, document: Json) -> Record | Skip:
+    """A line of mid 2025; unknown ones were passed over by the reader of that time."""
+    if document.get("record_type") == "state":
+        return Record(line, "state", document, None, None, Dialect.BARE)
+    kind = document.get("type")
+    if isinstance(kind, str):
+        fault = schema.payload_fault("response_item", document)
+        if fault is not None:
+            return Skip(line, fault.code, fault.reason)
+        return Record(line, "response_item", document, None, None, Dialect.BARE)
+    if is_bare_meta(document):
+        return Record(line, "session_meta", document, None, document.get("timestamp"), Dialect.BARE)
+    return Skip(line, "unknown", "a record of no known kind")
+
+
+def is_bare_meta(document: object) -> bool:
+    """True for the first line of a rollout of mid 2025."""
+    return (
+        isinstance(document, dict)
+        and "type" not in document
+        and isinstance(document.get("id"), str)
+        and isinstance(document.get("timestamp"), str)
+    )
+
+
+def dialect_of(line: Line) -> Dialect:
+    """The dialect of a file whose first sound line this is."""
+    try:
+        document = orjson.loads(line.data)
+    except orjson.JSONDecodeError:
+        return Dialect.ENVELOPE
+    if not isinstance(document, dict) or "payload" in document:
+        return Dialect.ENVELOPE
+    return Dialect.BARE if is_bare_meta(document) or "record_type" in document else Dialect.ENVELOPE
+
+
+_START = b'{"timestamp":'
+
+
+def _damaged(line: Line, message: str, dialect: Dialect) -> Skip:
+    """Say what is wrong with a line that is no JSON text, and find whole records in it."""
+    data = line.data
+    recovered = _recover(line, dialect)
+    if b"\0" in data:
+        return Skip(line, "nul_run", "a run of NUL bytes", recovered)
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return Skip(line, "bad_utf8", f"bytes that are not UTF-8, {error.start} bytes into the line", recovered)
+    if recovered:
+        return Skip(line, "spliced", "two records on one line", recovered)
+    if not line.ended:
+        return Skip(line, "torn_tail", "the last line was cut short")
+    return Skip(line, "bad_record", f"not a JSON text: {message}")
+
+
+def _recover(line: Line, dialect: Dialect) -> tuple[Record, ...]:
+    """Whole records inside a damaged line, in order."""
+    if line.gaps or dialect is Dialect.BARE:
+        return ()
+    data = line.data
+    found: list[Record] = []
+    at = data.find(_START)
+    while at >= 0 and len(found) < 64:
+        try:
+            end = spans.value_end(data, at)
+        except ValueError:
+            end = len(data)
+        piece = Line(line.start + at, line.start + end, data[at:end])
+        record = _decode_piece(piece)
+        if record is not None:
+            found.append(record)
+            at = data.find(_START, end)
+        else:
+            at = data.find(_START, at + 1)
+    return tuple(found)
+
+
+def _decode_piece(piece: Line) -> Record | None:
+    try:
+        document = orjson.loads(piece.data)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(document, dict) or schema.too_deep(piece.data, document):
+        return None
+    record = _envelope(piece, document)
+    return record if isinstance(record, Record) else None

@@ -1,0 +1,315 @@
+"""Everything that happened in a thread: one forward pass over its lineage.
+
+The turn list, the usage, the list of all records and the list of what is damaged need every record. `FullScan` is a
+reducer over records,
+oldest first, that can go on where it stopped: when a log has grown, only its new bytes are read. What it keeps is a
+few numbers a record.
+
+Whether a line is *torn* can't be said while it may still be being written, so an unfinished last line is not consumed;
+it is reported
+beside the scan and read again next time.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from dataclasses import dataclass
+from enum import IntEnum
+
+from threadstore.errors import Problem
+from threadstore.lineage import is_paginated
+from threadstore.lines import Line
+from threadstore.records import Dialect, Json, Record, Skip, decode, dialect_of, is_blank
+from threadstore.turns import LegacyTurns, PaginatedTurns, Tracker
+from threadstore.usage import UsageTracker
+
+MOST_PROBLEMS = 10_000  # of one thread are named one by one; the rest is counted
+
+
+class Kind(IntEnum):
+    """What a line is, as far as `full_history.jsonl` and the counts need it."""
+
+    META = 0
+    ITEM = 1
+    EVENT = 2
+    CHECKPOINT = 3
+    OTHER = 4
+    ROLLBACK = 5
+    DAMAGED = 6
+    RECOVERED = 7
+    UNKNOWN = 8
+
+
+_KINDS = {
+    "session_meta": Kind.META,
+    "response_item": Kind.ITEM,
+    "inter_agent_communication": Kind.ITEM,
+    "compacted": Kind.CHECKPOINT,
+}
+_MARKER = re.compile(
+    rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"(?:response_item|token_usage_record|event_msg","payload":\{"type":'
+    rb'"(?:item_completed|agent_message|user_message|agent_reasoning|token_count)")'
+)
+_HEAD = re.compile(rb'\{"timestamp":"[^"]*",(?:"ordinal":(\d+),)?')
+_FRACTION = re.compile(r"\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the scan is told of a segment: path, session meta, and whether it is the thread's own rollout."""
+
+    path: str
+    meta: Json
+    own: bool
+
+
+class FullScan:
+    """Reducer over all lines of a lineage.
+
+    Invariant: the columns have one entry a line that isn't blank; `offset` is the first byte of segment `segment` that
+    was not consumed.
+    """
+
+    def __init__(self, sources: list[Source]) -> None:
+        self.sources = sources
+        leaf = sources[-1].meta
+        self.paginated = is_paginated(leaf)
+        self.tracker: Tracker = PaginatedTurns(_start_ordinal(leaf)) if self.paginated else LegacyTurns()
+        self.attached = bool(leaf.get("attached_thread"))
+        self.usage = UsageTracker()
+        self.segment = 0
+        self.offset = 0
+        self.columns = (array("H"), array("Q"), array("Q"), array("B"))  # segment, offset, length, kind
+        self.counts: Counter[str] = Counter()
+        self.problems: list[Problem] = []
+        self.hidden_problems = 0
+        self.first_time: str | None = None
+        self.last_time: str | None = None
+        self.first_user: str | None = None
+        self.dialect: Dialect | None = None
+        self._index = 0
+        self._metas = 0
+        self._segment_start = 0  # lines before the current segment
+        self._ordinal: int | None = None
+        self._retried: tuple[bytes, int, int] | None = None  # a damaged line that the next one may repeat
+        self._open_turns: set[str] = set()
+        self._inherited_marked = False
+
+    def begin(self, segment: int) -> None:
+        """The lines of another segment follow."""
+        self.segment, self.offset = segment, 0
+        self._metas = 0
+        self._segment_start = len(self.columns[0])
+        self.dialect = None
+        self._retried = None
+        if self.sources[segment].own and segment:
+            self._mark_inherited()
+
+    def line(self, line: Line) -> None:
+        """Take the next line."""
+        self.offset = line.end + (1 if line.ended else 0)
+        if is_blank(line):
+            self.counts["blank"] += 1
+            return
+        if self.dialect is None and line.data[:1] == b"{":
+            self.dialect = dialect_of(line)
+        decoded = decode(line, self.dialect or Dialect.ENVELOPE)
+        if isinstance(decoded, Skip):
+            self._skip(decoded)
+        else:
+            self._record(decoded)
+
+    def _record(self, record: Record) -> None:
+        self._note_retry(record.line)
+        kind = self._kind(record)
+        self._add(record.line, kind)
+        self.counts["records"] += 1
+        if record.timestamp is not None:
+            self.first_time = self.first_time or record.timestamp
+            self.last_time = record.timestamp
+        if kind is Kind.META:
+            self._meta(record)
+        else:
+            self._content(record, kind)
+        self._check_ordinal(record)
+        self._index += 1
+
+    def _kind(self, record: Record) -> Kind:
+        if record.is_event("thread_rolled_back"):
+            return Kind.ROLLBACK
+        if record.type == "event_msg":
+            return Kind.EVENT
+        return _KINDS.get(record.type, Kind.OTHER)
+
+    def _add(self, line: Line, kind: Kind) -> None:
+        segments, offsets, lengths, kinds = self.columns
+        segments.append(self.segment)
+        offsets.append(line.start)
+        lengths.append(line.end - line.start)
+        kinds.append(kind)
+
+    def _meta(self, record: Record) -> None:
+        self._metas += 1
+        first_of_file = len(self.columns[0]) == self._segment_start + self._metas
+        if self._metas == 1 and not first_of_file:
+            self._problem(
+                record.line,
+                "meta_late",
+                "the session meta is not the first record of its file",
+                "it is used nevertheless",
+            )
+        if (
+            self._metas > 1 and not first_of_file
+        ):  # a copied fork begins with the metas of its ancestors, which is as it should be
+            self._problem(record.line, "meta_second", "a second session meta", "the first one gives the identity")
+
+    def _content(self, record: Record, kind: Kind) -> None:
+        if kind is Kind.ITEM:
+            self.counts["items"] += 1
+        elif kind is Kind.CHECKPOINT:
+            self.counts["checkpoints"] += 1
+        elif kind is Kind.ROLLBACK:
+            self.counts["rollbacks"] += 1
+        if record.is_event("thread_settings_applied"):
+            self._settings(record)
+        if self.first_user is None:
+            self.first_user = _user_text(record)
+        if not self.attached or self.sources[self.segment].own:
+            self.tracker.feed(record, self.segment, self._index)
+        current = self.tracker.current
+        self.usage.feed(record, current.turn_id if current is not None else None)
+        self._check_writers(record)
+
+    def _settings(self, record: Record) -> None:
+        """A copied fork writes its own settings after the copied records: what was used before them is inherited."""
+        leaf = self.sources[-1].meta
+        if not self.paginated and leaf.get("forked_from_id") and record.payload.get("thread_id") == leaf.get("id"):
+            self._mark_inherited()
+
+    def _mark_inherited(self) -> None:
+        if not self._inherited_marked:
+            self._inherited_marked = True
+            self.usage.mark_inherited()
+
+    # What is damaged or odd
+
+    def _skip(self, skip: Skip) -> None:
+        self._note_retry(skip.line)
+        if skip.code == "unknown":
+            self._add(skip.line, Kind.UNKNOWN)
+            self.counts["unknown"] += 1
+            return
+        self._add(skip.line, Kind.DAMAGED)
+        for record in skip.recovered:
+            self._add(record.line, Kind.RECOVERED)
+        self.counts["damaged"] += 1
+        self._retried = (skip.line.data, skip.line.start, len(self.problems))
+        uncertain = _MARKER.match(skip.line.data) is None
+        consequence = "the line is passed over, as Codex does"
+        if skip.recovered:
+            consequence += f"; {len(skip.recovered)} whole records in it are shown in full_history.jsonl only"
+        if skip.code == "bad_utf8" and not self.paginated:
+            consequence += "; Codex 0.171.0 refuses the whole thread because of it"
+        if uncertain:
+            consequence += "; it may have been a rollback, a checkpoint or a change of settings"
+        self._problem(skip.line, skip.code, skip.reason, consequence, uncertain=uncertain)
+
+    def _note_retry(self, line: Line) -> None:
+        """A writer that failed in the middle of a record repeats it whole on a new line (FAULTS 2)."""
+        retried, self._retried = self._retried, None
+        if retried is None or retried[2] >= len(self.problems):
+            return
+        torn, whole = retried[0], line.data
+        if not _repeats(torn, whole):
+            return
+        problem = self.problems[retried[2]]
+        self.problems[retried[2]] = Problem(
+            "torn_then_retried",
+            problem.path,
+            problem.offset,
+            problem.length,
+            "the first part of a record that the next line has whole",
+            "nothing is lost: the whole one counts, once",
+        )
+
+    def _check_ordinal(self, record: Record) -> None:
+        if not self.paginated:
+            return
+        expected, ordinal = self._ordinal, record.ordinal
+        if ordinal is None:
+            self._problem(
+                record.line,
+                "ordinal_missing",
+                "a record without ordinal",
+                "file order rules; Codex's turn list passes it over",
+            )
+            return
+        self._ordinal = ordinal
+        if expected is None or ordinal == expected + 1:
+            return
+        code = (
+            "ordinal_duplicate" if ordinal == expected else "ordinal_backwards" if ordinal < expected else "ordinal_gap"
+        )
+        self._problem(record.line, code, f"ordinal {ordinal} follows {expected}", "file order rules")
+
+    def _check_writers(self, record: Record) -> None:
+        """Records of a turn after another one has started: two processes wrote at once (FAULTS 20)."""
+        if record.type != "event_msg":
+            return
+        kind, turn_id = record.kind, record.payload.get("turn_id")
+        if not isinstance(turn_id, str):
+            return
+        if kind in ("task_started", "turn_started"):
+            self._open_turns.discard(turn_id)
+            current = self.tracker.current
+            for turn in self.tracker.turns[-8:]:
+                if turn is not current and turn.explicit and turn.end is None and turn.turn_id != turn_id:
+                    self._open_turns.add(turn.turn_id)
+        elif turn_id in self._open_turns:
+            self._open_turns.discard(turn_id)
+            self._problem(
+                record.line,
+                "two_writers",
+                f"turn {turn_id} goes on after another turn has begun: two processes wrote this thread at once",
+                "records are taken in file order",
+            )
+
+    def _problem(self, line: Line, code: str, message: str, consequence: str, *, uncertain: bool = False) -> None:
+        if len(self.problems) >= MOST_PROBLEMS:
+            self.hidden_problems += 1
+            return
+        path = self.sources[self.segment].path
+        length = line.end - line.start
+        self.problems.append(Problem(code, path, line.start, length, message, consequence, uncertain))
+
+
+def _start_ordinal(meta: Json) -> int:
+    """The first ordinal of a sub-agent's own turns (FORMAT 15.4)."""
+    start = meta.get("subagent_history_start_ordinal")
+    return start if isinstance(start, int) and not isinstance(start, bool) else 0
+
+
+def _repeats(torn: bytes, whole: bytes) -> bool:
+    """True when `whole` is the record of which `torn` is the beginning; the time of writing may differ."""
+    first, second = _HEAD.match(torn), _HEAD.match(whole)
+    if first is None or second is None or first[1] != second[1]:
+        return bool(torn) and len(torn) > 32 and whole.startswith(torn)
+    rest = torn[first.end() :]
+    return whole.startswith(rest, second.end()) and (len(rest) > 8 or first[1] is not None)
+
+
+def _user_text(record: Record) -> str | None:
+    """The first words of a person, from the event of either mode."""
+    if record.is_event("user_message"):
+        return str(record.payload["message"])[:4096]
+    if record.is_event("item_completed") and record.payload["item"].get("type") == "UserMessage":
+        content = record.payload["item"].get("content")
+        if isinstance(content, list):
+            return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))[:4096]
+    if record.dialect is Dialect.BARE and record.kind == "message" and record.payload.get("role") == "user":
+        from threadstore.boundaries import is_visible_user, user_text
+
+        return user_text(record.payload)[:4096] if is_visible_user(record.payload) else None
+    return None

@@ -1,0 +1,75 @@
+"""Where the values of a JSON text lie.
+
+orjson says what a line means but not where; the slices that we serve must be exact. These functions find the ends of
+values by
+hopping over strings and counting brackets. They expect text that orjson has accepted, never recurse, and work on
+condensed lines, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_WHITE = re.compile(rb"[ \t\r\n]*+")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_SCALAR = re.compile(rb"[^ \t\r\n,\]}]++")
+_MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
+
+
+def _white(data: bytes, at: int) -> int:
+    match = _WHITE.match(data, at)
+    return match.end() if match else at
+
+
+def value_end(data: bytes, at: int) -> int:
+    """The offset after the value that begins at `at`. Raises ValueError when there is none."""
+    first = data[at : at + 1]
+    if first in (b"{", b"["):
+        depth = 0
+        for match in _MARK.finditer(data, at):
+            mark = data[match.start()]
+            if mark in b"[{":
+                depth += 1
+            elif mark in b"]}":
+                depth -= 1
+                if depth == 0:
+                    return match.end()
+        raise ValueError("unbalanced")
+    scalar = (_STRING if first == b'"' else _SCALAR).match(data, at)
+    if scalar is None:
+        raise ValueError("no value")
+    return scalar.end()
+
+
+def members(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:
+    """Key (raw, without quotes), start and end of each member's value of the object that begins at `at`."""
+    at = _white(data, at + 1)
+    while data[at : at + 1] == b'"':
+        key_end = value_end(data, at)
+        start = _white(data, _white(data, key_end) + 1)
+        end = value_end(data, start)
+        yield data[at + 1 : key_end - 1], start, end
+        at = _white(data, end)
+        if data[at : at + 1] == b",":
+            at = _white(data, at + 1)
+
+
+def elements(data: bytes, at: int) -> Iterator[tuple[int, int]]:
+    """Start and end of each element of the array that begins at `at`."""
+    at = _white(data, at + 1)
+    while at < len(data) and data[at : at + 1] != b"]":
+        end = value_end(data, at)
+        yield at, end
+        at = _white(data, end)
+        if data[at : at + 1] == b",":
+            at = _white(data, at + 1)
+
+
+def member(data: bytes, at: int, key: bytes) -> tuple[int, int] | None:
+    """Start and end of one member's value; the last one when the key occurs twice; None when it doesn't occur."""
+    found = None
+    for name, start, end in members(data, at):
+        if name == key:
+            found = (start, end)
+    return found

@@ -1,0 +1,367 @@
+"""The derived files of a thread, rendered: from the results of the passes to extents and JSON (DESIGN 3).
+
+Everything here is a pure function of what replay, scan and names have found.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from threadstore.errors import Problem
+from threadstore.extents import Extents, ExtentsBuilder
+from threadstore.heads import Head, Row
+from threadstore.history import MADE, Flag, History
+from threadstore.lineage import Segment, base_of
+from threadstore.names import RolloutFile
+from threadstore.opened import OpenFile
+from threadstore.replay import Replay
+from threadstore.scan import FullScan, Kind
+from threadstore.turns import render as render_turn
+
+Json = dict[str, Any]
+
+
+def line(document: object) -> bytes:
+    """One line of a JSONL file; what can't be encoded (a lone surrogate) becomes U+FFFD."""
+    return dumps(document) + b"\n"
+
+
+def dumps(document: object, *, pretty: bool = False) -> bytes:
+    """JSON of a document that may hold strings cut out of damaged data."""
+    option = orjson.OPT_INDENT_2 if pretty else 0
+    try:
+        return orjson.dumps(document, option=option)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_clean(document), option=option)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_clean(str(key)): _clean(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean(inner) for inner in value]
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return float(value)
+    return value
+
+
+def page(document: object) -> bytes:
+    """A JSON file for people and `jq`."""
+    return dumps(document, pretty=True) + b"\n"
+
+
+def problem_lines(problems: Sequence[Problem], hidden: int = 0) -> bytes:
+    """The content of a `problems.jsonl`."""
+    content = b"".join(line(problem.as_json()) for problem in problems)
+    if hidden:
+        content += line({"code": "more", "message": f"{hidden} more problems of this thread are not listed one by one"})
+    return content
+
+
+def full_history(scan: FullScan, replay: Replay | None, files: Sequence[OpenFile], builder: ExtentsBuilder) -> None:
+    """Every record of the lineage in order, with what became of it. Damaged lines are named, not repeated."""
+    numbers = [builder.source(file.source) for file in files]
+    heads = {
+        (number, effective, recovered): b"".join(
+            (
+                b'{"effective":',
+                b"true" if effective else b"false",
+                b',"recovered":true' if recovered else b"",
+                b',"rollout":',
+                orjson.dumps(file.rollout.rollout_id),
+                b',"record":',
+            )
+        )
+        for number, file in enumerate(files)
+        for effective in (True, False)
+        for recovered in (True, False)
+    }
+    judge = _Effect(scan, replay)
+    damage = {(problem.path, problem.offset): problem for problem in scan.problems}
+    for segment, offset, length, kind in zip(*scan.columns, strict=True):
+        if kind == Kind.DAMAGED:
+            problem = damage.get((scan.sources[segment].path, offset))
+            builder.literal(line(_damaged(files[segment].rollout.rollout_id, offset, length, problem)))
+        else:
+            head = heads[segment, judge.effective(segment, offset, length, kind), kind == Kind.RECOVERED]
+            builder.slice(numbers[segment], offset, length, prefix=head, suffix=b"}\n")
+
+
+def _damaged(rollout_id: str, offset: int, length: int, problem: Problem | None) -> Json:
+    return {
+        "effective": False,
+        "rollout": rollout_id,
+        "damaged": {"offset": offset, "length": length, "code": problem.code if problem else "damaged"},
+    }
+
+
+class _Effect:
+    """Which records count: items that are in the history now, the checkpoint that they came from, and what belongs to
+    turns that were not taken back.
+    """
+
+    def __init__(self, scan: FullScan, replay: Replay | None) -> None:
+        self._items: dict[int, list[int]] = {}
+        self._marks: set[tuple[int, int]] = set()
+        if replay is not None:
+            for item in replay.history:
+                if item.segment != MADE:
+                    self._items.setdefault(item.segment, []).append(item.offset)
+            for offsets in self._items.values():
+                offsets.sort()
+            if replay.base is not None:
+                self._marks.add((replay.base.segment, replay.base.offset))
+            self._marks.update(replay.ops)
+        self._dropped = [(turn.start, turn.end) for turn in scan.tracker.turns if turn.dropped_by is not None]
+        self._leaf = len(scan.sources) - 1
+        self._meta_seen: set[int] = set()
+
+    def effective(self, segment: int, offset: int, length: int, kind: int) -> bool:
+        """True when the record has a part in what the thread is now."""
+        if kind in (Kind.RECOVERED, Kind.UNKNOWN):
+            return False
+        if kind in (Kind.ITEM, Kind.CHECKPOINT):
+            return (segment, offset) in self._marks or self._has_item(segment, offset, offset + length)
+        if kind == Kind.META:
+            first = segment not in self._meta_seen
+            self._meta_seen.add(segment)
+            return first and segment == self._leaf
+        return not any(
+            start.segment == segment
+            and start.offset <= offset
+            and (end is None or end.segment != segment or offset < end.end)
+            for start, end in self._dropped
+        )
+
+    def _has_item(self, segment: int, start: int, end: int) -> bool:
+        offsets = self._items.get(segment, [])
+        at = bisect_left(offsets, start)
+        return at < len(offsets) and offsets[at] < end
+
+
+def turns(scan: FullScan) -> bytes:
+    """The content of `turns.jsonl`."""
+    number = 0
+    lines = []
+    for turn in scan.tracker.turns:
+        effective = turn.dropped_by is None
+        number += effective
+        document = render_turn(
+            turn, number if effective else None, lambda at: scan.sources[at].path, scan.usage.turns.get(turn.turn_id)
+        )
+        lines.append(line(document))
+    return b"".join(lines)
+
+
+def world_state(replay: Replay) -> bytes:
+    """The content of `world_state.json`."""
+    window = replay.window
+    usage = replay.base.usage if replay.base is not None else None
+    return page(
+        {
+            "world_state": replay.world,
+            "settings": replay.settings,
+            "previous_turn_settings": replay.previous,
+            "reference_context": None if replay.reference is None else replay.reference.get("turn_id"),
+            "context_window": {
+                "number": window.number,
+                "first_window_id": window.first_id,
+                "previous_window_id": window.previous_id,
+                "window_id": window.current_id,
+            },
+            "tokens": replay.tokens,
+            "checkpoint_usage": usage,
+        }
+    )
+
+
+def pending_calls(
+    history: History, pending: Sequence[int], files: Sequence[OpenFile], documents: Sequence[Json]
+) -> bytes:
+    """The content of `pending_calls.jsonl`: calls whose effect nobody recorded."""
+    lines = []
+    for at, document in zip(pending, documents, strict=True):
+        segment, offset = history.segments[at], history.offsets[at]
+        lines.append(
+            line(
+                {
+                    "call_id": document.get("call_id"),
+                    "type": document.get("type"),
+                    "name": document.get("name"),
+                    "effect": "unknown",
+                    "note": "no result is recorded: it may have done nothing, something or everything",
+                    "arguments": document.get("arguments", document.get("input", document.get("action"))),
+                    "file": files[segment].rollout.path,
+                    "offset": offset,
+                    "length": history.lengths[at],
+                }
+            )
+        )
+    return b"".join(lines)
+
+
+def lineage(
+    thread_id: str, head: Head, rollouts: Sequence[RolloutFile], segments: Sequence[Segment], sizes: Sequence[int]
+) -> Json:
+    """The content of `lineage/lineage.json`."""
+    meta = segments[-1].meta
+    parts = []
+    for number, (segment, size) in enumerate(zip(segments, sizes, strict=True)):
+        base = base_of(segment.meta)
+        parts.append(
+            {
+                "rollout_id": segment.rollout.rollout_id,
+                "thread_id": segment.rollout.thread_id,
+                "file": segment.rollout.path,
+                "start_offset": 0,
+                "end_offset": size if segment.end is None else segment.end,
+                "first_ordinal": base.end_ordinal if base else (0 if meta.get("history_mode") == "paginated" else None),
+                "end_ordinal_exclusive": segment.end_ordinal,
+                "frozen": number + 1 < len(segments),
+            }
+        )
+    return {
+        "thread_id": thread_id,
+        "selected": {"rollout_id": head.rollout.rollout_id, "file": head.rollout.path, "by": head.by},
+        "segments": parts,
+        "forked_from": meta.get("forked_from_id"),
+        "forked_from_ordinal_exclusive": meta.get("forked_from_ordinal_exclusive"),
+        "parent": parent_of(meta),
+        "generations": [
+            {"rollout_id": rollout.rollout_id, "file": rollout.path, "selected": rollout == head.rollout}
+            for rollout in rollouts
+        ],
+    }
+
+
+def parent_of(meta: Json) -> str | None:
+    """The thread that spawned this one as a sub-agent (FORMAT 15.2)."""
+    parent = meta.get("parent_thread_id")
+    if isinstance(parent, str):
+        return parent
+    parent = spawn_of(meta).get("parent_thread_id")
+    return parent if isinstance(parent, str) else None
+
+
+def spawn_of(meta: Json) -> Json:
+    """The `thread_spawn` part of a session source."""
+    source = meta.get("source")
+    agent = source.get("subagent") if isinstance(source, dict) else None
+    spawn = agent.get("thread_spawn") if isinstance(agent, dict) else None
+    return spawn if isinstance(spawn, dict) else {}
+
+
+def agent_of(meta: Json) -> Json | None:
+    """Nickname, role and path of a sub-agent; None for a thread that isn't one."""
+    spawn = spawn_of(meta)
+    source = meta.get("source")
+    if parent_of(meta) is None and not (isinstance(source, dict) and "subagent" in source):
+        return None
+    return {
+        "nickname": meta.get("agent_nickname") or spawn.get("agent_nickname"),
+        "role": meta.get("agent_role") or meta.get("agent_type") or spawn.get("agent_role") or spawn.get("agent_type"),
+        "path": meta.get("agent_path") or spawn.get("agent_path"),
+    }
+
+
+def thread(
+    thread_id: str,
+    head: Head,
+    row: Row | None,
+    name: str | None,
+    segments: Sequence[Segment],
+    scan: FullScan,
+    replay: Replay | None,
+    problems: Sequence[Problem],
+    error: str | None,
+) -> Json:
+    """The content of `thread.json`."""
+    meta = segments[-1].meta
+    effective = [turn for turn in scan.tracker.turns if turn.dropped_by is None]
+    status = "damaged" if error else effective[-1].shown_status if effective else "starting"
+    uncertain = [problem for problem in problems if problem.uncertain and _matters(problem, replay, scan)]
+    settings = (replay.settings if replay is not None else None) or {}
+    return {
+        "id": thread_id,
+        "name": name,
+        "preview": (row.preview if row is not None and row.preview else None) or scan.first_user,
+        "status": status,
+        "archived": head.rollout.archived,
+        "history_mode": meta.get("history_mode") or "legacy",
+        "cwd": meta.get("cwd"),
+        "git": meta.get("git"),
+        "model": settings.get("model"),
+        "model_provider": meta.get("model_provider"),
+        "created_at": _created(segments, meta),
+        "updated_at": scan.last_time,
+        "cli_version": meta.get("cli_version"),
+        "originator": meta.get("originator"),
+        "source": meta.get("source"),
+        "session_id": meta.get("session_id") or meta.get("id"),
+        "forked_from": meta.get("forked_from_id"),
+        "parent": parent_of(meta),
+        "agent": agent_of(meta),
+        "identity_guessed": not meta,
+        "rollout": {"id": head.rollout.rollout_id, "file": head.rollout.path, "selected_by": head.by},
+        "counts": {
+            "records": scan.counts["records"],
+            "items": scan.counts["items"],
+            "effective_items": None if replay is None else len(replay.history),
+            "turns": len(scan.tracker.turns),
+            "effective_turns": len(effective),
+            "checkpoints": scan.counts["checkpoints"],
+            "rollbacks": scan.counts["rollbacks"],
+            "damaged": scan.counts["damaged"],
+            "unknown": scan.counts["unknown"],
+            "problems": len(problems) + scan.hidden_problems,
+        },
+        "replay": {
+            "base": _base(replay, segments),
+            "uncertain": bool(uncertain),
+            "because": [
+                f"{problem.path}:{problem.offset}: {problem.code}: {problem.message}" for problem in uncertain[:20]
+            ],
+        },
+        "health": "damaged" if error else "problems" if problems else "sound",
+        "error": error,
+    }
+
+
+def _created(segments: Sequence[Segment], meta: Json) -> object:
+    """A revert writes a new meta with a new time; the thread began with its oldest rollout of its own."""
+    own = [segment for segment in segments if segment.rollout.thread_id == segments[-1].rollout.thread_id]
+    return own[0].meta.get("timestamp") if own and own[0].meta else meta.get("timestamp")
+
+
+def _base(replay: Replay | None, segments: Sequence[Segment]) -> Json | None:
+    if replay is None:
+        return None
+    if replay.base is None:
+        return {"kind": "start", "file": segments[0].rollout.path, "offset": 0}
+    return {"kind": "checkpoint", "file": segments[replay.base.segment].rollout.path, "offset": replay.base.offset}
+
+
+def _matters(problem: Problem, replay: Replay | None, scan: FullScan) -> bool:
+    """False for damage before the base: what lies there can't change what counts now."""
+    if replay is None or replay.base is None or problem.offset is None:
+        return True
+    numbers = {source.path: number for number, source in enumerate(scan.sources)}
+    return (numbers.get(problem.path, 0), problem.offset) > (replay.base.segment, replay.base.offset)
+
+
+def pending_positions(history: History) -> list[int]:
+    """Positions of calls without result that are worth listing."""
+    from threadstore.calls import match_calls
+
+    return [at for at in match_calls(history).pending if history.flags[at] & Flag.CALL]
+
+
+def literal(content: bytes) -> Extents:
+    """Rendered content."""
+    return Extents.of_bytes(content)

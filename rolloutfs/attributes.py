@@ -1,0 +1,165 @@
+"""Attributes of files, folders and links, made of what the store says and never of the present time.
+
+Backup programs compare mtime and ctime: both come from the store and are the same after a remount.  Everything below
+threads/ID has the times of the thread (its last record; the change of its selected rollout file), the store's files have
+their own, the folders above have the newest of the store's folders.  What would need a look into a log is not computed
+for a listing: `glance` gives a placeholder that the kernel has to ask for again (FUSE 6.1).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from threadstore.errors import StoreError
+from threadstore.store import Links
+
+from rolloutfs import freshness, readme
+from rolloutfs.content import Announced, Contents
+from rolloutfs.engine import FullStore
+from rolloutfs.readers import Derived, Plain, Version
+from rolloutfs.storefiles import FOLDERS, StoreFiles
+from rolloutfs.tree import Kind, Node, Tree
+
+BLOCK = 128 << 10  # bytes that programs are told to read at once
+_ALWAYS_THERE = frozenset({Kind.ROOT, Kind.README, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE})
+_EXACT_AT_ONCE = frozenset({Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER})
+_SUBFOLDERS = {Kind.ROOT: 2, Kind.THREAD: 2, Kind.LINEAGE: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What `stat` shows, and for how many seconds the kernel may rely on it."""
+
+    ino: int
+    mode: int
+    nlink: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    attr_seconds: float
+    entry_seconds: float
+
+
+class Clock:
+    """The times of nodes."""
+
+    def __init__(self, store: FullStore, files: StoreFiles) -> None:
+        self._store = store
+        self._files = files
+
+    def of_content(self, node: Node, version: Version) -> tuple[int, int]:
+        """mtime and ctime (ns) of a file."""
+        if node.kind is Kind.README:
+            return readme.times()
+        if node.kind is Kind.STORE_FILE and isinstance(version, Plain):
+            return version.mtime_ns, version.ctime_ns
+        if node.kind is Kind.STORE_VIEW:
+            basis = version.projection.basis if isinstance(version, Derived) else ()
+            newest = max((one.mtime_ns for one in basis), default=0)
+            return (newest, newest) if newest else self.of_store()
+        return self.of_thread(node.thread)
+
+    def of_node(self, node: Node) -> tuple[int, int]:
+        """mtime and ctime (ns) of a folder or a link. KeyError when its thread is gone."""
+        if node.kind is Kind.STORE_FOLDER:
+            status = self._files.shown(node.name)
+            return status.st_mtime_ns, status.st_ctime_ns
+        return self.of_thread(node.thread) if node.thread else self.of_store()
+
+    def of_thread(self, thread: str) -> tuple[int, int]:
+        """The thread's own times; those of its file while its records can't be read."""
+        try:
+            times = self._store.times(thread)
+        except (StoreError, OSError):
+            try:
+                status = self._files.stat(self._store.head(thread).path)
+            except OSError:
+                return 0, 0
+            return status.st_mtime_ns, status.st_ctime_ns
+        return times.mtime_ns, times.ctime_ns
+
+    def of_store(self) -> tuple[int, int]:
+        """The newest time of the folders that new rollouts are put into."""
+        found = [status for top in FOLDERS for status in self._newest_chain(top)]
+        if not found:
+            return 0, 0
+        newest = max(status.st_mtime_ns for status in found)
+        return newest, newest
+
+    def _newest_chain(self, path: str) -> Iterable[os.stat_result]:
+        """A folder, its last subfolder, that one's last, …: years, months, days."""
+        for _ in range(4):
+            try:
+                yield self._files.stat(path)
+                folders = [name for name, status in self._files.entries(path) if stat.S_ISDIR(status.st_mode)]
+            except OSError:
+                return
+            if not folders:
+                return
+            path = f"{path}/{folders[-1]}"
+
+
+class Describer:
+    """Attributes of nodes. All errors of the store and the system pass."""
+
+    def __init__(self, store: FullStore, files: StoreFiles, tree: Tree, contents: Contents, clock: Clock) -> None:
+        self._store = store
+        self._files = files
+        self._tree = tree
+        self._contents = contents
+        self._clock = clock
+
+    def glance(self, node: Node) -> Attributes:
+        """For a look-up or a listing: nothing is computed that needs a look into a log."""
+        ino = self._contents.inode(node)
+        if node.kind in _EXACT_AT_ONCE:
+            return self._exact(ino, node, None)
+        told = self._contents.glance(ino, node)
+        if told is not None:
+            return self._made(ino, node, told, freshness.FIXED if node.kind is Kind.README else freshness.CHANGING)
+        told = self._contents.announced(ino) or Announced(0, 0, 0)
+        return self._made(ino, node, told, freshness.UNKNOWN)
+
+    async def measure(self, ino: int, node: Node, links: Links | None) -> Attributes:
+        """Exact, for `stat`."""
+        if node.is_folder or node.is_link:
+            return self._exact(ino, node, links)
+        try:
+            told = await self._contents.measure(ino, node)
+        except StoreError:  # it can be listed, but an open fails and says why
+            told = (
+                Announced(0, *self._clock.of_thread(node.thread))
+                if node.thread
+                else Announced(0, *self._clock.of_store())
+            )
+            return self._made(ino, node, told, freshness.UNKNOWN)
+        return self._made(ino, node, told, freshness.FIXED if node.kind is Kind.README else freshness.CHANGING)
+
+    def _exact(self, ino: int, node: Node, links: Links | None) -> Attributes:
+        size = len(os.fsencode(self._tree.target(node, links))) if node.is_link else 0
+        told = Announced(size, *self._clock.of_node(node))
+        self._contents.tell(ino, told)
+        return self._made(ino, node, told, freshness.CHANGING)
+
+    def _made(self, ino: int, node: Node, told: Announced, seconds: float) -> Attributes:
+        if node.is_folder:
+            kind, permissions, nlink = stat.S_IFDIR, 0o700, self._folder_nlink(node)
+        elif node.is_link:
+            kind, permissions, nlink = stat.S_IFLNK, 0o777, 1
+        else:
+            kind, permissions, nlink = stat.S_IFREG, told.mode, 1
+        entry = freshness.FIXED if node.kind in _ALWAYS_THERE else freshness.CHANGING
+        return Attributes(ino, kind | permissions, nlink, told.size, told.mtime_ns, told.ctime_ns, seconds, entry)
+
+    def _folder_nlink(self, node: Node) -> int:
+        """2 and one for each subfolder; 1 where the store's own file system doesn't count them."""
+        if node.kind is Kind.THREADS:
+            return 2 + len(self._store.thread_ids())
+        if node.kind is Kind.STORE:
+            return 2 + sum(stat.S_ISDIR(status.st_mode) for _, status in self._files.entries(""))
+        if node.kind is Kind.STORE_FOLDER:
+            return max(self._files.shown(node.name).st_nlink, 1)
+        return 2 + _SUBFOLDERS.get(node.kind, 0)

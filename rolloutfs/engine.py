@@ -1,0 +1,90 @@
+"""Asks the store, in place when that is quick and in a worker process when it may not be.
+
+What takes microseconds (names, heads, `stat`) is asked directly.  A projection is computed in place when the log that
+it may have to read is small: sending it to a worker would cost more.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from threadstore.names import RolloutFile
+from threadstore.projection import Projection, StoreView, View
+from threadstore.store import Links, Times
+
+from rolloutfs import worker
+from rolloutfs.pool import Pool
+from rolloutfs.tree import Store
+
+SMALL = 256 << 10  # bytes of log that a projection made in place may read
+FEW = 500  # rollouts whose first lines may be read in place
+
+
+class FullStore(Store, Protocol):
+    """What is asked of a `ThreadStore` beyond the shape of the tree."""
+
+    root: str
+
+    def refresh(self) -> bool: ...  # noqa: D102  described in ThreadStore
+    def times(self, thread_id: str) -> Times: ...  # noqa: D102
+    def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
+    def project_rollout(self, rollout: RolloutFile) -> Projection: ...  # noqa: D102
+    def project_store(self, view: StoreView) -> Projection: ...  # noqa: D102
+    def links(self, thread_id: str) -> Links: ...  # noqa: D102
+    def cost(self, thread_id: str) -> int: ...  # noqa: D102
+    def is_current(self, thread_id: str, projection: Projection) -> bool: ...  # noqa: D102
+
+
+class Engine:
+    """One store, and the pool for what takes long. `pool` None computes everything in place (tests)."""
+
+    def __init__(self, store: FullStore, pool: Pool | None, small: int = SMALL) -> None:
+        self.store = store
+        self._pool = pool
+        self._small = small
+
+    def use(self, pool: Pool) -> None:
+        """Let workers do what takes long, from now on."""
+        self._pool = pool
+
+    async def project(self, thread: str, view: View) -> Projection:
+        """One derived file of a thread."""
+        if self._pool is None or self.store.cost(thread) <= self._small:
+            return self.store.project(thread, view)
+        return await self._pool.run(worker.project, thread, view)
+
+    async def project_rollout(self, rollout: RolloutFile) -> Projection:
+        """A compressed rollout, decoded into the spool."""
+        if self._pool is None or self._packed(rollout) <= self._small // 8:
+            return self.store.project_rollout(rollout)
+        return await self._pool.run(worker.project_rollout, rollout)
+
+    async def project_store(self, view: StoreView) -> Projection:
+        """One derived file of the whole store."""
+        if self._pool is None or self._is_small_store():
+            return self.store.project_store(view)
+        return await self._pool.run(worker.project_store, view)
+
+    async def links(self, thread: str) -> Links:
+        """The links of a thread to others."""
+        if self._pool is None or len(self.store.thread_ids()) <= FEW:
+            return self.store.links(thread)
+        return await self._pool.run(worker.links, thread)
+
+    def _packed(self, rollout: RolloutFile) -> int:
+        try:
+            return os.stat(os.path.join(self.store.root, rollout.path)).st_size
+        except OSError:
+            return 0
+
+    def _is_small_store(self) -> bool:
+        ids = self.store.thread_ids()
+        if len(ids) > FEW:
+            return False
+        total = 0
+        for thread in ids:
+            total += self.store.cost(thread)
+            if total > self._small:
+                return False
+        return True

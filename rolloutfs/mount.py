@@ -1,0 +1,216 @@
+"""The life of a mount: from the command line to the unmount.
+
+    check -> spool folder -> pyfuse3.init (the kernel has the mount) -> [background: fork] -> serve -> unmount
+
+In the background the fork comes after `init`, so that errors still reach the terminal, and before trio and any thread or
+worker.  The command returns 0 only once the mount answers.  For that the first process must let go of
+its copy of the FUSE descriptor: as long as anybody holds it, a server that died leaves requests waiting for ever
+instead of failing.
+
+The mount is taken away when the server was asked to end.  After an error of ours it is left dead (FUSE 6.5): an empty folder
+would look like a store whose threads were all deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import pyfuse3
+import trio
+from threadstore.errors import StoreError
+from threadstore.spool import Spool
+from threadstore.store import ThreadStore
+
+from rolloutfs import checks, logs, readme, spoolfolder
+from rolloutfs.engine import Engine
+from rolloutfs.errors import Exit, MountError
+from rolloutfs.mounttable import SUBTYPE
+from rolloutfs.operations import Operations
+from rolloutfs.pool import open_pool
+from rolloutfs.worker import Place
+
+log = logging.getLogger(__name__)
+
+_FILES = 8192  # open files that we would like to be allowed
+_PATIENCE = 30.0  # seconds for a mount to answer for the first time
+_READY = b"ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A mount that was asked for."""
+
+    store: str
+    mountpoint: str
+    foreground: bool = False
+    replace: bool = False
+    options: frozenset[str] = frozenset()  # for FUSE, besides the ones that are always set
+
+
+def mount(request: Request, say: Callable[[str], None]) -> None:
+    """Mount and, in the foreground, serve until the end. Raises MountError.
+
+    In the background it returns in the process that called it once the mount can be used; `say` takes lines for the user.
+    """
+    logs.to_terminal()
+    root = checks.store_root(request.store)
+    checks.fuse()
+    place = checks.mountpoint(request.mountpoint, root, replace=request.replace)
+    spool = spoolfolder.make(os.path.join(root, "sessions"), os.path.join(root, "archived_sessions"), place)
+    try:
+        store = _open_store(root, spool.path)
+        server = _Server(store, Place(root, spool.path), place, request.options)
+        if request.foreground:
+            server.serve(lambda: say(f"{root} is mounted on {place}. Ctrl-C unmounts it."))
+            return
+        log_target, log_path = logs.open_file(place)
+        if _in_background(server, place, log_target):
+            say(f"{root} is mounted on {place}. Unmount it with: rolloutfs umount {place}")
+            if log_path is None:
+                say("There is no folder for a log ($XDG_STATE_HOME): the server writes none.")
+            spool = None  # type: ignore[assignment]  # it belongs to the server now
+    finally:
+        if spool is not None:
+            spool.remove()
+
+
+def _open_store(root: str, spool: str) -> ThreadStore:
+    try:
+        return ThreadStore(root, Spool(spool))
+    except StoreError as error:
+        raise MountError(error.message, Exit.STORE) from error
+
+
+class _Server:
+    """A mount that the kernel knows; `serve` answers for it, once, and ends it."""
+
+    def __init__(self, store: ThreadStore, place: Place, mountpoint: str, options: frozenset[str]) -> None:
+        self._store = store
+        self._place = place
+        self._engine = Engine(store, None)
+        self._operations = Operations(self._engine, readme.text(place.root, mountpoint))
+        wanted = {*pyfuse3.default_options, "ro", f"fsname={SUBTYPE}", f"subtype={SUBTYPE}", *options}
+        try:
+            pyfuse3.init(self._operations, mountpoint, wanted)
+        except RuntimeError as error:
+            raise MountError(
+                f"The mount was refused ({error}); the reason stands above.{_hint(options)}", Exit.FUSE
+            ) from error
+
+    def abandon(self) -> None:
+        """Let go of the mount without ending it: another process serves it."""
+        pyfuse3.close(unmount=False)
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        """Answer until the mount is gone or a signal asks for the end; `ready` is called before the first answer.
+
+        Raises whatever went wrong inside; the mount is then left dead.
+        """
+        clean = False
+        try:
+            _allow_files()
+            trio.run(self._main, ready)
+            clean = True
+        finally:
+            pyfuse3.close(unmount=clean)
+
+    async def _main(self, ready: Callable[[], None]) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            async with open_pool(self._place) as pool:
+                self._engine.use(pool)
+
+                async def end_on_signal() -> None:
+                    async for _ in signals:
+                        pool.close()
+                        pyfuse3.terminate()
+
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(end_on_signal)
+                    ready()
+                    await pyfuse3.main()
+                    nursery.cancel_scope.cancel()
+
+
+def _hint(options: frozenset[str]) -> str:
+    if "allow_other" in options and os.geteuid() != 0:
+        return " With allow_other, /etc/fuse.conf must contain the line user_allow_other."
+    return ""
+
+
+def _allow_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _in_background(server: _Server, mountpoint: str, log_target: int) -> bool:
+    """Serve in a process of its own. True once the mount answers; MountError when it won't."""
+    reading, writing = os.pipe()
+    first = os.fork()
+    if first == 0:
+        os.close(reading)
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        _daemon(server, writing, log_target)
+    os.close(writing)
+    os.close(log_target)
+    server.abandon()
+    os.waitpid(first, 0)
+    with open(reading, "rb") as pipe:
+        said = pipe.read(len(_READY))
+        if said != _READY:
+            raise MountError(f"The server ended at once: {os.fsdecode(said + pipe.read())}", Exit.INTERNAL)
+    _wait_for_answer(mountpoint)
+    return True
+
+
+def _daemon(server: _Server, writing: int, log_target: int) -> NoReturn:
+    code = Exit.INTERNAL
+    try:
+        os.chdir("/")
+        logs.to_file(log_target)
+
+        def ready() -> None:
+            os.write(writing, _READY)
+            os.close(writing)
+
+        server.serve(ready)
+        code = Exit.DONE
+    except BaseException as error:
+        log.exception("The server ended; its mount is left dead")
+        with contextlib.suppress(OSError):
+            os.write(writing, f"{type(error).__name__}: {error}".encode())
+    finally:
+        os._exit(code)
+
+
+def _wait_for_answer(mountpoint: str) -> None:
+    """Ask the mount for something; in a thread, since an answer that never comes can't be interrupted."""
+    result: list[OSError | None] = []
+
+    def ask() -> None:
+        try:
+            os.stat(os.path.join(mountpoint, "README.md"))
+            result.append(None)
+        except OSError as error:
+            result.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    if not result:
+        raise MountError(f"The mount on {mountpoint} does not answer. See {logs.log_file(mountpoint)}.", Exit.INTERNAL)
+    if result[0] is not None:
+        raise MountError(
+            f"The mount on {mountpoint} failed: {result[0].strerror}. See {logs.log_file(mountpoint)}.", Exit.INTERNAL
+        )

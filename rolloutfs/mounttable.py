@@ -1,0 +1,52 @@
+"""What is mounted where, from /proc/self/mountinfo; nothing in here touches a mount."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+SUBTYPE = "rolloutfs"
+_ESCAPE = re.compile(rb"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of the table."""
+
+    mountpoint: str
+    fstype: str
+    source: str
+
+    @property
+    def is_fuse(self) -> bool:
+        """True for every FUSE file system."""
+        return self.fstype in ("fuse", "fuseblk") or self.fstype.startswith("fuse.")
+
+    @property
+    def is_ours(self) -> bool:
+        """True for a rolloutfs mount."""
+        return self.fstype == f"fuse.{SUBTYPE}"
+
+
+def parse(table: bytes) -> list[Mount]:
+    """The lines of a mountinfo file (see proc(5)), oldest first."""
+    mounts = []
+    for line in table.split(b"\n"):
+        fields = line.split(b" ")
+        if b"-" not in fields or len(fields) < fields.index(b"-") + 3:
+            continue
+        after = fields.index(b"-")
+        mounts.append(Mount(_text(fields[4]), _text(fields[after + 1]), _text(fields[after + 2])))
+    return mounts
+
+
+def find(mountpoint: str) -> Mount | None:
+    """What is mounted on top at a path (absolute, links resolved), or None."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        table = file.read()
+    return next((mount for mount in reversed(parse(table)) if mount.mountpoint == mountpoint), None)
+
+
+def _text(field: bytes) -> str:
+    return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), field))

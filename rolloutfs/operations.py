@@ -1,0 +1,302 @@
+"""The thin layer between pyfuse3 and the tree: numbers to nodes, nodes to replies, errors to errno.
+
+Nothing is decided here.  Every handler goes through `guarded`, because an exception that leaves a handler ends the
+mount for everybody (pyfuse3#53), and a request that is never answered leaves its program unkillable.
+
+What isn't defined stays at pyfuse3's default, ENOSYS, on purpose: the kernel then stops asking (xattr, flush, access, fsync).
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+import pyfuse3
+from pyfuse3 import (
+    EntryAttributes,
+    FileHandleT,
+    FileInfo,
+    FileNameT,
+    FlagT,
+    FUSEError,
+    InodeT,
+    ModeT,
+    ReaddirToken,
+    RequestContext,
+    SetattrFields,
+    StatvfsData,
+    XAttrNameT,
+)
+from threadstore.errors import StoreError
+from threadstore.store import Links
+
+from rolloutfs import freshness
+from rolloutfs.attributes import BLOCK, Attributes, Clock, Describer
+from rolloutfs.content import Contents
+from rolloutfs.engine import Engine
+from rolloutfs.storefiles import StoreFiles
+from rolloutfs.tree import Listing, Node, Tree, needs_links
+from rolloutfs.worker import code_of
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Let a handler fail with an errno only."""
+
+    @functools.wraps(handler)
+    async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await handler(*args, **kwargs)
+        except FUSEError:
+            raise
+        except (StoreError, OSError, KeyError) as error:
+            log.debug("%s%r: %s", handler.__name__, args[1:], error)
+            raise FUSEError(code_of(error)) from error
+        except Exception as error:
+            log.exception("%s%r failed", handler.__name__, args[1:])
+            raise FUSEError(errno.EIO) from error
+
+    return wrapper
+
+
+def _read_only() -> NoReturn:
+    raise FUSEError(errno.EROFS)
+
+
+class Operations(pyfuse3.Operations):
+    """A read-only tree of one store."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False
+
+    def __init__(self, engine: Engine, readme: bytes) -> None:
+        super().__init__()
+        files = StoreFiles(engine.store.root)
+        clock = Clock(engine.store, files)
+        self.tree = Tree(engine.store, files)
+        self.contents = Contents(engine, self.tree, files, readme, clock.of_content)
+        self._engine = engine
+        self._describer = Describer(engine.store, files, self.tree, self.contents, clock)
+        self._rescans = freshness.Rescans(engine.store.refresh)
+        self._listings: dict[int, Listing] = {}
+        self._next_listing = 1
+        self._uid, self._gid = os.getuid(), os.getgid()
+
+    # Names and attributes
+
+    @guarded
+    async def lookup(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> EntryAttributes:
+        """Find a name in a folder."""
+        self._rescans.perhaps()
+        parent = self._node(parent_inode)
+        node = self.tree.lookup(parent, os.fsdecode(name), await self._links(parent))
+        attributes = self._describer.glance(node)
+        self.tree.remember(node)
+        return self._entry(attributes)
+
+    async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
+        """Drop what was remembered for the kernel. Must not fail."""
+        for ino, lookups in inode_list:
+            self.tree.forget(ino, lookups)
+
+    @guarded
+    async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
+        """Exact attributes."""
+        self._rescans.perhaps()
+        if self.contents.is_stale(inode):
+            raise FUSEError(errno.ESTALE)
+        node = self._node(inode)
+        return self._entry(await self._describer.measure(inode, node, await self._links(node)))
+
+    @guarded
+    async def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
+        """The target of a link."""
+        node = self._node(inode)
+        return FileNameT(os.fsencode(self.tree.target(node, await self._links(node))))
+
+    # Folders
+
+    @guarded
+    async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
+        """Take a snapshot of a folder, so that a listing has every name once."""
+        self._rescans.perhaps()
+        node = self._node(inode)
+        listing = self.tree.listing(node, await self._links(node))
+        number, self._next_listing = self._next_listing, self._next_listing + 1
+        self._listings[number] = listing
+        return FileHandleT(number)
+
+    @guarded
+    async def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
+        """Hand out names from a position on until the kernel's buffer is full."""
+        listing = self._listings[fh]
+        for position in range(start_id, len(listing.names)):
+            try:
+                node = listing.node(position)
+                entry = self._entry(self._describer.glance(node))
+            except (OSError, KeyError):  # gone since the snapshot
+                continue
+            if not pyfuse3.readdir_reply(token, FileNameT(os.fsencode(listing.names[position])), entry, position + 1):
+                return
+            self.tree.remember(node)
+
+    @guarded
+    async def releasedir(self, fh: FileHandleT) -> None:
+        """Drop a snapshot."""
+        self._listings.pop(fh, None)
+
+    # Files
+
+    @guarded
+    async def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
+        """Open a file for reading, in the state that the store has now."""
+        if flags & (os.O_ACCMODE | os.O_TRUNC):
+            _read_only()
+        self._rescans.perhaps()
+        handle, keep = await self.contents.open(inode, self._node(inode), _invalidate)
+        return FileInfo(fh=FileHandleT(handle), keep_cache=keep)
+
+    @guarded
+    async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
+        """Bytes of an open file; fewer than asked for only at its end."""
+        return self.contents.read(fh, off, size)
+
+    @guarded
+    async def release(self, fh: FileHandleT) -> None:
+        """Close a file."""
+        self.contents.release(fh)
+
+    @guarded
+    async def statfs(self, ctx: RequestContext) -> StatvfsData:
+        """A read-only file system without a size of its own."""
+        answer = StatvfsData()
+        answer.f_bsize = answer.f_frsize = 4096
+        answer.f_blocks = answer.f_bfree = answer.f_bavail = 0
+        answer.f_files = len(self._engine.store.thread_ids())
+        answer.f_ffree = answer.f_favail = 0
+        answer.f_namemax = 255
+        return answer
+
+    # Nothing can be written
+
+    @guarded
+    async def setattr(
+        self, inode: InodeT, attr: EntryAttributes, fields: SetattrFields, fh: FileHandleT | None, ctx: RequestContext
+    ) -> EntryAttributes:
+        """EROFS."""
+        _read_only()
+
+    @guarded
+    async def mknod(
+        self, parent_inode: InodeT, name: FileNameT, mode: ModeT, rdev: int, ctx: RequestContext
+    ) -> EntryAttributes:
+        """EROFS."""
+        _read_only()
+
+    @guarded
+    async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: ModeT, ctx: RequestContext) -> EntryAttributes:
+        """EROFS."""
+        _read_only()
+
+    @guarded
+    async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
+        """EROFS."""
+        _read_only()
+
+    @guarded
+    async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
+        """EROFS."""
+        _read_only()
+
+    @guarded
+    async def symlink(
+        self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
+    ) -> EntryAttributes:
+        """EROFS."""
+        _read_only()
+
+    @guarded
+    async def rename(
+        self,
+        parent_inode_old: InodeT,
+        name_old: FileNameT,
+        parent_inode_new: InodeT,
+        name_new: FileNameT,
+        flags: FlagT,
+        ctx: RequestContext,
+    ) -> None:
+        """EROFS."""
+        _read_only()
+
+    @guarded
+    async def link(
+        self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext
+    ) -> EntryAttributes:
+        """EROFS."""
+        _read_only()
+
+    @guarded
+    async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
+        """EROFS."""
+        _read_only()
+
+    @guarded
+    async def create(
+        self, parent_inode: InodeT, name: FileNameT, mode: ModeT, flags: FlagT, ctx: RequestContext
+    ) -> tuple[FileInfo, EntryAttributes]:
+        """EROFS."""
+        _read_only()
+
+    @guarded
+    async def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:
+        """EROFS."""
+        _read_only()
+
+    @guarded
+    async def removexattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> None:
+        """EROFS."""
+        _read_only()
+
+    # Translation
+
+    def _node(self, ino: int) -> Node:
+        try:
+            return self.tree.node(ino)
+        except KeyError:
+            raise FUSEError(errno.ESTALE) from None
+
+    async def _links(self, node: Node) -> Links | None:
+        return await self._engine.links(node.thread) if needs_links(node) else None
+
+    def _entry(self, attributes: Attributes) -> EntryAttributes:
+        entry = EntryAttributes()
+        entry.st_ino = InodeT(attributes.ino)
+        entry.generation = 0
+        entry.entry_timeout = attributes.entry_seconds
+        entry.attr_timeout = attributes.attr_seconds
+        entry.st_mode = ModeT(attributes.mode)
+        entry.st_nlink = attributes.nlink
+        entry.st_uid, entry.st_gid = self._uid, self._gid
+        entry.st_size = attributes.size
+        entry.st_blksize = BLOCK
+        entry.st_blocks = (attributes.size + 511) // 512
+        entry.st_atime_ns = entry.st_mtime_ns = attributes.mtime_ns
+        entry.st_ctime_ns = attributes.ctime_ns
+        return entry
+
+
+def _invalidate(ino: int) -> None:
+    """Make the kernel ask for attributes again. `attr_only`: a full invalidation from here would deadlock (FUSE 6.2)."""
+    try:
+        pyfuse3.invalidate_inode(InodeT(ino), attr_only=True)
+    except OSError as error:
+        if error.errno != errno.ENOENT:  # the kernel doesn't know this inode (any more)
+            log.warning("invalidate_inode failed: %s", error)

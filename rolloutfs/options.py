@@ -1,0 +1,63 @@
+"""`-o` as mount(8) and /etc/fstab write it: what is generic is accepted and means nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rolloutfs.errors import Exit, MountError
+
+_PASSED_ON = frozenset({"allow_other"})
+_GENERIC = frozenset(
+    [
+        "defaults",
+        "rw",
+        "ro",
+        "dev",
+        "nodev",
+        "suid",
+        "nosuid",
+        "exec",
+        "noexec",
+        "auto",
+        "noauto",
+        "user",
+        "nouser",
+        "users",
+        "owner",
+        "group",
+        "_netdev",
+        "nofail",
+        "sync",
+        "async",
+        "dirsync",
+        "atime",
+        "noatime",
+        "diratime",
+        "nodiratime",
+        "relatime",
+        "norelatime",
+        "strictatime",
+        "nostrictatime",
+        "lazytime",
+        "nolazytime",
+        "default_permissions",
+        "silent",
+        "loud",
+        "mand",
+        "nomand",
+        "iversion",
+        "noiversion",
+    ]
+)
+
+
+def parse(values: Iterable[str]) -> frozenset[str]:
+    """The options that FUSE is to be told of. MountError for one that we don't know."""
+    passed = set()
+    for option in ",".join(values).split(","):
+        name = option.strip()
+        if name in _PASSED_ON:
+            passed.add(name)
+        elif name and name not in _GENERIC and not name.startswith(("x-", "X-", "comment=", "uhelper=", "user=")):
+            raise MountError(f"-o {name} is not known. Besides the generic ones there is: allow_other.", Exit.USAGE)
+    return frozenset(passed)

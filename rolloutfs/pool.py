@@ -1,0 +1,101 @@
+"""Jobs in worker processes, for requests that wait: a few at a time, the same one only once, and never without an answer.
+
+A worker that dies (killed, out of memory) fails the jobs that it had with EIO and is replaced for the next one.
+When the mount ends, jobs that still run are cut off, which kills their workers: an unmount doesn't wait for a replay.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import trio
+import trio_parallel
+
+from rolloutfs import worker
+
+WORKERS = 2
+_GRACE = 5.0  # seconds that an idle worker gets to end by itself
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+
+class _Job:
+    """A job that runs. Invariant: `done` is set exactly when `answer` is final."""
+
+    __slots__ = ("answer", "done")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.answer: worker.Answer[Any] = worker.Answer(None, errno.EIO, "The computation was cut off")
+
+
+class Pool:
+    """Runs functions of `worker` for one place; see `open_pool`."""
+
+    def __init__(self, place: worker.Place, context: trio_parallel.WorkerContext) -> None:
+        self._place = place
+        self._context = context
+        self._limiter = trio.CapacityLimiter(WORKERS)
+        self._jobs: dict[Hashable, _Job] = {}
+        self._scopes: set[trio.CancelScope] = set()
+        self._closed = False
+
+    async def run(self, function: Callable[..., worker.Answer[R]], *args: Hashable) -> R:
+        """The value of `function(place, *args)`. Raises what `Answer.unwrap` raises."""
+        key = (function, args)
+        job = self._jobs.get(key)
+        if job is None:
+            job = self._jobs[key] = _Job()
+            try:
+                await self._work(job, function, args)
+            finally:
+                del self._jobs[key]
+                job.done.set()
+        else:
+            await job.done.wait()
+        return cast("worker.Answer[R]", job.answer).unwrap()
+
+    async def _work(self, job: _Job, function: Callable[..., worker.Answer[Any]], args: tuple[Hashable, ...]) -> None:
+        if self._closed:
+            return
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                job.answer = await self._context.run_sync(
+                    function, self._place, *args, kill_on_cancel=True, limiter=self._limiter
+                )
+            except (trio_parallel.BrokenWorkerError, trio.BrokenResourceError) as error:
+                log.warning("A worker process died while it computed %s%r: %s", function.__name__, args, error)
+                job.answer = worker.Answer(None, errno.EIO, "The process that computed this died")
+            finally:
+                self._scopes.discard(scope)
+
+    def close(self) -> None:
+        """Cut off what runs, and refuse what comes."""
+        self._closed = True
+        for scope in tuple(self._scopes):
+            scope.cancel()
+
+
+@asynccontextmanager
+async def open_pool(place: worker.Place) -> AsyncIterator[Pool]:
+    """A pool whose workers end with this context; none is started before it is needed."""
+    try:
+        async with trio_parallel.open_worker_context(
+            init=partial(worker.begin, os.getpid()), retire=worker.is_spent, grace_period=_GRACE
+        ) as context:
+            pool = Pool(place, context)
+            try:
+                yield pool
+            finally:
+                pool.close()
+    except trio_parallel.BrokenWorkerError as error:  # only says that a worker had to be killed at the end
+        log.info("A worker process did not end by itself: %s", error)

@@ -1,0 +1,243 @@
+"""What an open file in the mount reads from. One reader serves all handles of one inode.
+
+    Version   what a file contains at this moment, as far as `stat` or a replay can tell; no file is kept open for it
+    Reader    a version pinned for reading; it follows a newer version when the old content is a prefix of it
+
+A reader never gives wrong bytes and never fewer than there are: the kernel takes a short reply for the end of the file.
+When a source was cut or rewritten under it, the answer is EIO from then on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+from threadstore.extents import Extents
+from threadstore.projection import Projection
+
+from rolloutfs.fds import Guard, OpenFile, OpenFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """Content that lies in memory."""
+
+    content: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.content)
+
+    @property
+    def signature(self) -> object:
+        """Equal for equal content."""
+        return self.content
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A whole file of the store, as `stat` found it; `mode` is its own without group and other."""
+
+    path: str
+    dev: int
+    ino: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    mode: int
+
+    @classmethod
+    def of(cls, path: str, status: os.stat_result) -> Plain:
+        """From the answer of `stat`."""
+        return cls(
+            path,
+            status.st_dev,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            status.st_mode & 0o700,
+        )
+
+    @property
+    def signature(self) -> object:
+        """Equal for equal content, as far as `stat` can tell."""
+        return (self.dev, self.ino, self.size, self.mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A projection; `extents` is None while only its size is needed, or when it can't be given at all.
+
+    `projection` has no extents of its own here. `given` is False for content that can't be given truthfully.
+    """
+
+    projection: Projection
+    size: int
+    extents: Extents | None
+    given: bool
+
+    @classmethod
+    def of(cls, projection: Projection) -> Derived:
+        """With all that a reader needs."""
+        extents = projection.extents
+        return cls(dataclasses.replace(projection, extents=None), projection.size, extents, extents is not None)
+
+    def outline(self) -> Derived:
+        """The same without extents: small enough to be kept for every file."""
+        return dataclasses.replace(self, extents=None)
+
+    @property
+    def signature(self) -> object:
+        """Equal for equal content."""
+        return (self.projection.generation, self.size, self.projection.basis)
+
+
+Version = Literal | Plain | Derived
+
+
+class Reader(Protocol):
+    """A version pinned for reading."""
+
+    size: int
+
+    def follow(self, version: Version) -> bool:
+        """Go on with a newer version, if what is being read is a prefix of it."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes, fewer only at the end of the content."""
+
+    def close(self) -> None:
+        """Let go of the pinned files."""
+
+
+def reader(version: Version, files: OpenFiles) -> Reader:
+    """Pin a version. Raises OSError: ESTALE or ENOENT when it no longer holds."""
+    if isinstance(version, Literal):
+        return _LiteralReader(version)
+    if isinstance(version, Plain):
+        return _PlainReader(version, files)
+    return _DerivedReader(version, files)
+
+
+class _LiteralReader:
+    def __init__(self, version: Literal) -> None:
+        self._content = version.content
+        self.size = version.size
+
+    def follow(self, version: Version) -> bool:
+        return isinstance(version, Literal) and version.content == self._content
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._content[offset : offset + length]
+
+    def close(self) -> None:
+        pass
+
+
+class _PlainReader:
+    def __init__(self, version: Plain, files: OpenFiles) -> None:
+        self._files = files
+        self._file = files.pin(version.path, version.dev, version.ino)
+        self._guard = Guard(self._file.descriptor, version.size)
+        self.size = version.size
+        if self._guard.broken:
+            self.close()
+            raise OSError(errno.ESTALE, "The file was cut meanwhile", version.path)
+
+    def follow(self, version: Version) -> bool:
+        if not isinstance(version, Plain) or (version.dev, version.ino) != self._file.identity:
+            return False
+        if version.size < self.size or not self._guard.intact():
+            return False
+        if version.size > self.size:
+            self._guard.extend(version.size)
+            self.size = version.size
+        return True
+
+    def read(self, offset: int, length: int) -> bytes:
+        if not self._guard.intact():
+            raise _changed()
+        data = _pread(self._file.descriptor, length, offset)
+        if len(data) < min(length, self.size - offset):
+            raise _changed()
+        return data
+
+    def close(self) -> None:
+        self._files.unpin(self._file)
+
+
+class _DerivedReader:
+    def __init__(self, version: Derived, files: OpenFiles) -> None:
+        if version.extents is None:
+            raise OSError(errno.EIO, version.projection.error or "This can't be told from what is in the store")
+        self._files = files
+        self._extents = version.extents
+        self._generation = version.projection.generation
+        self._pinned = self._pin(version.extents)
+        self.size = version.size
+
+    def _pin(self, extents: Extents) -> list[tuple[OpenFile, Guard]]:
+        pinned: list[tuple[OpenFile, Guard]] = []
+        try:
+            for source in extents.sources:
+                file = self._files.pin(source.path, source.dev, source.ino)
+                pinned.append((file, Guard(file.descriptor, source.limit)))
+                if pinned[-1][1].broken:
+                    raise OSError(errno.ESTALE, "The file was cut meanwhile", source.path)
+        except OSError:
+            self._release(pinned)
+            raise
+        return pinned
+
+    def _release(self, pinned: list[tuple[OpenFile, Guard]]) -> None:
+        for file, _ in pinned:
+            self._files.unpin(file)
+
+    def follow(self, version: Version) -> bool:
+        if not isinstance(version, Derived) or version.projection.generation != self._generation:
+            return False
+        if version.size < self.size or not all(guard.intact() for _, guard in self._pinned):
+            return False
+        if version.extents is not None and version.size > self.size:
+            try:
+                pinned = self._pin(version.extents)
+            except OSError:  # changed again: what we have still holds, and the next look finds the newer state
+                return True
+            self._release(self._pinned)
+            self._pinned, self._extents, self.size = pinned, version.extents, version.size
+        return True
+
+    def read(self, offset: int, length: int) -> bytes:
+        parts: list[bytes] = []
+        for part in self._extents.plan(offset, length):
+            if isinstance(part, bytes):
+                parts.append(part)
+                continue
+            file, guard = self._pinned[part.source]
+            data = _pread(file.descriptor, part.length, part.offset) if guard.intact() else b""
+            if len(data) < part.length:
+                raise _changed()
+            parts.append(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        self._release(self._pinned)
+
+
+def _changed() -> OSError:
+    return OSError(errno.EIO, "The log that this content lies in was changed while it was being read")
+
+
+def _pread(descriptor: int, length: int, offset: int) -> bytes:
+    data = os.pread(descriptor, length, offset)
+    while len(data) < length:
+        more = os.pread(descriptor, length - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data

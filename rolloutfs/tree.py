@@ -1,0 +1,346 @@
+"""The shape of the mounted tree: which names there are, what each is, and its inode number. Pure: no FUSE in here.
+
+    /                      README.md  threads/  store/  problems.jsonl -> store/problems.jsonl  stats.json -> store/stats.json
+    /threads/ID/           the derived files of `View`, lineage/, rollouts/
+    /threads/ID/lineage/   lineage.json, forked_from and parent (links, absent when there is none), forks/, agents/
+    /threads/ID/rollouts/  every generation, decoded; `current` links to the selected one
+    /store/                the store's own files, and the derived files of `StoreView`
+
+Names of a thread's folder are fixed and numbered by a slot, so a node is found again from its inode number
+alone.  The others are numbered by a key of their own (see `inodes`).
+
+Folders below lineage/ depend on the links between threads, which may take long to find out the first time:
+whoever asks for those passes them in (`needs_links`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NoReturn, Protocol
+
+from threadstore.names import RolloutFile
+from threadstore.projection import StoreView, View
+from threadstore.store import Links
+
+from rolloutfs import inodes
+from rolloutfs.storefiles import StoreFiles
+
+ROOT = 1  # the kernel's number for the root
+
+
+class Kind(Enum):
+    """What a node is; decides its type, its content and where its times come from."""
+
+    ROOT = auto()
+    README = auto()
+    ROOT_LINK = auto()
+    THREADS = auto()
+    THREAD = auto()
+    VIEW = auto()
+    LINEAGE = auto()
+    FORKED_FROM = auto()
+    PARENT = auto()
+    FORKS = auto()
+    AGENTS = auto()
+    THREAD_LINK = auto()
+    ROLLOUTS = auto()
+    CURRENT = auto()
+    ROLLOUT = auto()
+    STORE = auto()
+    STORE_VIEW = auto()
+    STORE_FOLDER = auto()
+    STORE_FILE = auto()
+
+
+FOLDERS = frozenset(
+    {
+        Kind.ROOT,
+        Kind.THREADS,
+        Kind.THREAD,
+        Kind.LINEAGE,
+        Kind.FORKS,
+        Kind.AGENTS,
+        Kind.ROLLOUTS,
+        Kind.STORE,
+        Kind.STORE_FOLDER,
+    }
+)
+LINKS = frozenset({Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.CURRENT})
+_NEED_LINKS = frozenset({Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS})
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One file, folder or link. `name` is the name below rollouts/, or the path below the store; `target` that of a link."""
+
+    ino: int
+    kind: Kind
+    thread: str = ""
+    view: View | StoreView | None = None
+    name: str = ""
+    target: str = ""
+
+    @property
+    def is_folder(self) -> bool:
+        """True for what can be listed."""
+        return self.kind in FOLDERS
+
+    @property
+    def is_link(self) -> bool:
+        """True for a symbolic link."""
+        return self.kind in LINKS
+
+
+class Store(Protocol):
+    """What the tree asks of a `ThreadStore`: only what is known without reading a log."""
+
+    def thread_ids(self) -> list[str]: ...  # noqa: D102  described in ThreadStore
+    def __contains__(self, thread_id: object) -> bool: ...
+    def rollouts(self, thread_id: str) -> tuple[RolloutFile, ...]: ...  # noqa: D102
+    def head(self, thread_id: str) -> RolloutFile: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A snapshot of a folder: the names, and how to get the node of one when it is handed out."""
+
+    names: Sequence[str]
+    node: Callable[[int], Node]
+
+
+# The slots of what is always there. Never renumber them: inode numbers must stay.
+_AT_ROOT: dict[int, tuple[str, Kind, StoreView | None, str]] = {
+    2: ("README.md", Kind.README, None, ""),
+    3: ("threads", Kind.THREADS, None, ""),
+    4: ("store", Kind.STORE, None, ""),
+    5: ("problems.jsonl", Kind.ROOT_LINK, None, "store/problems.jsonl"),
+    6: ("stats.json", Kind.ROOT_LINK, None, "store/stats.json"),
+}
+_IN_STORE: dict[int, tuple[str, Kind, StoreView | None, str]] = {
+    16: (StoreView.HEADS.value, Kind.STORE_VIEW, StoreView.HEADS, ""),
+    17: (StoreView.PROBLEMS.value, Kind.STORE_VIEW, StoreView.PROBLEMS, ""),
+    18: (StoreView.STATS.value, Kind.STORE_VIEW, StoreView.STATS, ""),
+}
+_IN_THREAD: dict[int, tuple[str, Kind, View | None]] = {
+    1: (View.EFFECTIVE_HISTORY.value, Kind.VIEW, View.EFFECTIVE_HISTORY),
+    2: (View.MODEL_INPUT.value, Kind.VIEW, View.MODEL_INPUT),
+    3: (View.FULL_HISTORY.value, Kind.VIEW, View.FULL_HISTORY),
+    4: (View.WORLD_STATE.value, Kind.VIEW, View.WORLD_STATE),
+    5: (View.THREAD.value, Kind.VIEW, View.THREAD),
+    6: (View.TURNS.value, Kind.VIEW, View.TURNS),
+    7: (View.PENDING_CALLS.value, Kind.VIEW, View.PENDING_CALLS),
+    8: (View.USAGE.value, Kind.VIEW, View.USAGE),
+    9: (View.PROBLEMS.value, Kind.VIEW, View.PROBLEMS),
+    16: ("lineage", Kind.LINEAGE, None),
+    17: ("rollouts", Kind.ROLLOUTS, None),
+}
+_IN_LINEAGE: dict[int, tuple[str, Kind, View | None]] = {
+    32: (View.LINEAGE.value, Kind.VIEW, View.LINEAGE),
+    33: ("forked_from", Kind.FORKED_FROM, None),
+    34: ("parent", Kind.PARENT, None),
+    35: ("forks", Kind.FORKS, None),
+    36: ("agents", Kind.AGENTS, None),
+}
+_CURRENT = 48
+_FIXED_ROOT = {**_AT_ROOT, **_IN_STORE}
+_FIXED_THREAD = {**_IN_THREAD, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
+
+
+def needs_links(node: Node) -> bool:
+    """True when the children or the target of a node depend on `Links`."""
+    return node.kind in _NEED_LINKS
+
+
+class Tree:
+    """Nodes of one store. Raises KeyError for what isn't there and OSError from the store's file system."""
+
+    def __init__(self, store: Store, files: StoreFiles, threads: inodes.ThreadNumbers | None = None) -> None:
+        self._store = store
+        self._files = files
+        self._threads = threads if threads is not None else inodes.ThreadNumbers()
+        self._dynamic: inodes.DynamicNumbers[Node] = inodes.DynamicNumbers()
+        self.root = Node(ROOT, Kind.ROOT)
+
+    # From an inode number
+
+    def node(self, ino: int) -> Node:
+        """The node that has a number, in whichever epoch; KeyError for one that was never handed out."""
+        ino = inodes.canonical(ino)
+        digest, slot = ino >> 16, ino & 0xFF
+        if slot == inodes.DYNAMIC:
+            return self._dynamic.node(ino)
+        if digest == 0:
+            return self.root if slot == ROOT else self._root_node(slot)
+        return self._thread_node(self._threads.thread(digest), slot)
+
+    def remember(self, node: Node) -> None:
+        """The kernel has been told of a node; see `inodes.DynamicNumbers`."""
+        if node.ino & 0xFF == inodes.DYNAMIC:
+            self._dynamic.remember(node.ino)
+
+    def forget(self, ino: int, lookups: int) -> None:
+        """The kernel forgot a node that it had been told of `lookups` times."""
+        if ino & 0xFF == inodes.DYNAMIC:
+            self._dynamic.forget(ino, lookups)
+
+    # From a name
+
+    def lookup(self, parent: Node, name: str, links: Links | None = None) -> Node:
+        """The child of a folder; KeyError when there is none."""
+        if parent.kind is Kind.THREADS:
+            if name not in self._store:
+                raise KeyError(name)
+            return self._thread_node(name, 0)
+        if parent.kind is Kind.THREAD:
+            self._store.head(parent.thread)
+        if parent.kind is Kind.STORE_FOLDER or (parent.kind is Kind.STORE and name not in _STORE_VIEW_NAMES):
+            path = f"{parent.name}/{name}" if parent.name else name
+            return self._store_node(path, self._files.shown(path))
+        listing = self.listing(parent, links)
+        return listing.node(listing.names.index(name)) if name in listing.names else _missing(name)
+
+    def listing(self, folder: Node, links: Links | None = None) -> Listing:
+        """A snapshot of a folder's children, in a stable order."""
+        thread, kind = folder.thread, folder.kind
+        if kind is Kind.ROOT:
+            return self._fixed([self._root_node(slot) for slot in _AT_ROOT], [row[0] for row in _AT_ROOT.values()])
+        if kind is Kind.THREADS:
+            ids = self._store.thread_ids()
+            return Listing(ids, lambda position: self._thread_node(ids[position], 0))
+        if kind is Kind.THREAD:
+            self._store.head(thread)  # KeyError when the thread is gone
+            return self._fixed(
+                [self._thread_node(thread, slot) for slot in _IN_THREAD], [row[0] for row in _IN_THREAD.values()]
+            )
+        if kind is Kind.LINEAGE:
+            slots = [slot for slot, row in _IN_LINEAGE.items() if self._has_target(row[1], links)]
+            return self._fixed(
+                [self._thread_node(thread, slot) for slot in slots], [_IN_LINEAGE[slot][0] for slot in slots]
+            )
+        if kind in (Kind.FORKS, Kind.AGENTS):
+            return self._links(folder, _given(links))
+        if kind is Kind.ROLLOUTS:
+            return self._rollouts(thread)
+        if kind in (Kind.STORE, Kind.STORE_FOLDER):
+            return self._store_listing(folder)
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+
+    def target(self, node: Node, links: Links | None = None) -> str:
+        """Where a link points to, relative to its folder; KeyError when it no longer points anywhere."""
+        if node.kind is Kind.CURRENT:
+            head = self._store.head(node.thread)
+            names = self.rollout_names(node.thread)
+            return next((name for name, rollout in names.items() if rollout == head), head.shown)
+        if node.kind is Kind.FORKED_FROM or node.kind is Kind.PARENT:
+            given = _given(links)
+            thread = given.forked_from if node.kind is Kind.FORKED_FROM else given.parent
+            return f"../../{thread}" if thread is not None and thread in self._store else _missing(node.kind.name)
+        return node.target
+
+    def rollout_names(self, thread: str) -> dict[str, RolloutFile]:
+        """The files below rollouts/: a name each, also when two rollouts would be called the same (FAULTS 12, 13)."""
+        head = self._store.head(thread)
+        names: dict[str, RolloutFile] = {}
+        for rollout in sorted(self._store.rollouts(thread), key=lambda rollout: (rollout != head, rollout.path)):
+            name = rollout.shown
+            if name in names:
+                stem = name.removesuffix(".jsonl")
+                name = f"{stem}.duplicate-{inodes.digest(rollout.path):012x}.jsonl"
+            names[name] = rollout
+        return dict(sorted(names.items()))
+
+    # Making nodes
+
+    def _root_node(self, slot: int) -> Node:
+        _, kind, view, target = _FIXED_ROOT[slot]
+        return Node(slot, kind, view=view, target=target)
+
+    def _thread_node(self, thread: str, slot: int) -> Node:
+        ino = inodes.compose(self._threads.of(thread), slot)
+        if slot == 0:
+            return Node(ino, Kind.THREAD, thread)
+        _, kind, view = _FIXED_THREAD[slot]
+        return Node(ino, kind, thread, view)
+
+    def _store_node(self, path: str, status: os.stat_result) -> Node:
+        kind = Kind.STORE_FOLDER if stat.S_ISDIR(status.st_mode) else Kind.STORE_FILE
+        return self._dynamic.number(f"{kind.name}\0{path}", lambda ino: Node(ino, kind, name=path))
+
+    def _fixed(self, nodes: Sequence[Node], names: Sequence[str]) -> Listing:
+        return Listing(names, lambda position: nodes[position])
+
+    def _has_target(self, kind: Kind, links: Links | None) -> bool:
+        if kind is Kind.FORKED_FROM:
+            return _given(links).forked_from in self._store
+        if kind is Kind.PARENT:
+            return _given(links).parent in self._store
+        return True
+
+    def _links(self, folder: Node, links: Links) -> Listing:
+        pairs = links.agents if folder.kind is Kind.AGENTS else tuple((thread, thread) for thread in links.forks)
+        targets: dict[str, str] = {}
+        for name, thread in sorted(pairs):
+            if thread in self._store:
+                part = _safe(name)
+                targets[part if part not in targets else f"{part}-{thread}"] = thread
+        names = sorted(targets)
+
+        def node(position: int) -> Node:
+            name = names[position]
+            key = f"{folder.kind.name}\0{folder.thread}\0{name}"
+            target = f"../../../{targets[name]}"
+            return self._dynamic.number(
+                key, lambda ino: Node(ino, Kind.THREAD_LINK, folder.thread, name=name, target=target)
+            )
+
+        return Listing(names, node)
+
+    def _rollouts(self, thread: str) -> Listing:
+        names = ["current", *self.rollout_names(thread)]
+
+        def node(position: int) -> Node:
+            name = names[position]
+            if position == 0:
+                return self._thread_node(thread, _CURRENT)
+            key = f"{Kind.ROLLOUT.name}\0{thread}\0{name}"
+            return self._dynamic.number(key, lambda ino: Node(ino, Kind.ROLLOUT, thread, name=name))
+
+        return Listing(names, node)
+
+    def _store_listing(self, folder: Node) -> Listing:
+        fixed = list(_IN_STORE) if folder.kind is Kind.STORE else []
+        entries = self._files.entries(folder.name)
+        names = [_IN_STORE[slot][0] for slot in fixed] + [name for name, _ in entries]
+
+        def node(position: int) -> Node:
+            if position < len(fixed):
+                return self._root_node(fixed[position])
+            name, status = entries[position - len(fixed)]
+            return self._store_node(f"{folder.name}/{name}" if folder.name else name, status)
+
+        return Listing(names, node)
+
+
+_STORE_VIEW_NAMES = frozenset(row[0] for row in _IN_STORE.values())
+
+
+def _given(links: Links | None) -> Links:
+    if links is None:
+        raise TypeError("this folder needs the links of its thread")
+    return links
+
+
+def _missing(name: str) -> NoReturn:
+    raise KeyError(name)
+
+
+def _safe(name: str) -> str:
+    """A guard for names from data, which `threadstore.names.safe_name` made safe already."""
+    name = name.replace("/", "_").replace("\0", "_")
+    name = os.fsdecode(os.fsencode(name)[:255])
+    return "_" if name in ("", ".", "..") else name

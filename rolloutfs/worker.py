@@ -1,0 +1,131 @@
+"""What runs in a worker process: replaying and decoding, at low priority, away from the process that answers the kernel.
+
+A worker keeps its `ThreadStore` between jobs.  It ends with the serving process, however that ends: a thread
+waits for the parent's pidfd.  (PR_SET_PDEATHSIG would not do: it fires when the *thread* that started us ends.)
+
+Results travel as `Answer`, never as an exception: not every exception survives pickling, and one that doesn't would
+take the worker down.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import select
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from threadstore.errors import StoreError, UnreadableError
+from threadstore.names import RolloutFile
+from threadstore.projection import Projection, StoreView, View
+from threadstore.spool import Spool
+from threadstore.store import Links, ThreadStore
+
+NICENESS = 15
+LARGEST = 100 << 20  # bytes resident; a worker that keeps more after a job is replaced
+_FILES = 4096
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The store and the spool that a job is about."""
+
+    root: str
+    spool: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[R]):
+    """The result of a job, or the errno and the sentence that a request is answered with."""
+
+    value: R | None
+    code: int = 0
+    message: str = ""
+
+    def unwrap(self) -> R:
+        """The value; raises OSError, KeyError for ENOENT."""
+        if self.code == errno.ENOENT:
+            raise KeyError(self.message)
+        if self.code or self.value is None:
+            raise OSError(self.code or errno.EIO, self.message)
+        return self.value
+
+
+def code_of(error: Exception) -> int:
+    """The errno that an error of the library or the system is answered with."""
+    if isinstance(error, KeyError):
+        return errno.ENOENT
+    if isinstance(error, UnreadableError):
+        return error.errno or errno.EIO
+    if isinstance(error, OSError):
+        return error.errno or errno.EIO
+    return errno.EIO
+
+
+_stores: dict[Place, ThreadStore] = {}
+
+
+def _run(place: Place, job: Callable[[ThreadStore], R]) -> Answer[R]:
+    try:
+        store = _stores.get(place)
+        if store is None:
+            store = _stores[place] = ThreadStore(place.root, Spool(place.spool))
+        else:
+            store.refresh()
+        return Answer(job(store))
+    except (StoreError, KeyError, OSError) as error:
+        return Answer(None, code_of(error), str(error))
+    except MemoryError:
+        return Answer(None, errno.ENOMEM, "There is not enough memory to compute this")
+
+
+def project(place: Place, thread: str, view: View) -> Answer[Projection]:
+    """`ThreadStore.project`."""
+    return _run(place, lambda store: store.project(thread, view))
+
+
+def project_rollout(place: Place, rollout: RolloutFile) -> Answer[Projection]:
+    """`ThreadStore.project_rollout`."""
+    return _run(place, lambda store: store.project_rollout(rollout))
+
+
+def project_store(place: Place, view: StoreView) -> Answer[Projection]:
+    """`ThreadStore.project_store`."""
+    return _run(place, lambda store: store.project_store(view))
+
+
+def links(place: Place, thread: str) -> Answer[Links]:
+    """`ThreadStore.links`."""
+    return _run(place, lambda store: store.links(thread))
+
+
+def begin(parent: int) -> None:
+    """Set a new worker process up; `parent` is the pid of the serving process."""
+    os.nice(NICENESS)
+    os.chdir("/")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < _FILES else _FILES, hard))
+    try:
+        watched = os.pidfd_open(parent)
+    except ProcessLookupError:
+        os._exit(0)
+    if os.getppid() != parent:  # it ended, and its number was given away
+        os._exit(0)
+    threading.Thread(target=_end_with, args=(watched,), daemon=True).start()
+
+
+def _end_with(pidfd: int) -> None:
+    select.select([pidfd], [], [])
+    os._exit(0)
+
+
+def is_spent() -> bool:
+    """True when a worker should be replaced after this job, so that one huge thread doesn't occupy memory for ever."""
+    with open("/proc/self/statm", "rb") as file:
+        pages = int(file.read().split()[1])
+    return pages * resource.getpagesize() > LARGEST

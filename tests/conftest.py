@@ -1,0 +1,93 @@
+"""Fixtures that give the stores of the corpus; `tests/corpus_store.py` says where they are.
+
+* `corpus_store`: a test that takes it runs once for every store.  Its home is shared: read only.
+* `corpus_store_no_sqlite`: the same with every database deleted.
+* `corpus`: a function from a store's name to that store, shared likewise.
+* `copy_store`: a function from a store or its name to a copy that the test may change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.corpus_store import CorpusStore, copy_home, load_expected, store_folders
+
+
+class Corpus(Protocol):
+    """Gives a store by name; with `sqlite=False` one without databases."""
+
+    def __call__(self, name: str, *, sqlite: bool = True) -> CorpusStore: ...  # noqa: D102 - described above
+
+
+class CopyStore(Protocol):
+    """Makes a copy of a store that the test may change."""
+
+    def __call__(self, store: CorpusStore | str, *, sqlite: bool = True) -> CorpusStore: ...  # noqa: D102 - described above
+
+
+LAYERS = ("core", "tree", "mount", "faults", "interop", "bench")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Runs lower layers first, so that the first failure shown is the deepest one."""
+
+    def layer(item: pytest.Item) -> int:
+        folder = item.path.parent.name
+        return LAYERS.index(folder) if folder in LAYERS else len(LAYERS)
+
+    items.sort(key=layer)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs a test that asks for a store of the corpus once for each."""
+    for fixture in ("corpus_store", "corpus_store_no_sqlite"):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, list(store_folders()), indirect=True)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """Every store by name, each unpacked once a session."""
+    folders = store_folders()
+    unpacked: dict[tuple[str, bool], CorpusStore] = {}
+    root = tmp_path_factory.mktemp("corpus")
+
+    def get(name: str, *, sqlite: bool = True) -> CorpusStore:
+        key = (name, sqlite)
+        if key not in unpacked:
+            home = copy_home(folders[name], root / ("sqlite" if sqlite else "no_sqlite") / name, sqlite=sqlite)
+            unpacked[key] = CorpusStore(name, home, load_expected(folders[name]))
+        return unpacked[key]
+
+    return get
+
+
+@pytest.fixture
+def corpus_store(request: pytest.FixtureRequest, corpus: Corpus) -> CorpusStore:
+    """One store of the corpus after the other."""
+    return corpus(request.param)
+
+
+@pytest.fixture
+def corpus_store_no_sqlite(request: pytest.FixtureRequest, corpus: Corpus) -> CorpusStore:
+    """One store of the corpus after the other, with every SQLite file deleted."""
+    return corpus(request.param, sqlite=False)
+
+
+@pytest.fixture
+def copy_store(corpus: Corpus, tmp_path: Path) -> CopyStore:
+    """Copies of stores below the test's own folder."""
+    folders = store_folders()
+    number = count(1)
+
+    def copy(store: CorpusStore | str, *, sqlite: bool = True) -> CorpusStore:
+        original = corpus(store) if isinstance(store, str) else store
+        home = copy_home(folders[original.name], tmp_path / f"store-{next(number)}", sqlite=sqlite)
+        return replace(original, home=home)
+
+    return copy
