@@ -18,6 +18,8 @@ from typing import Any
 
 import orjson
 
+from threadstore.schema import is_agent_path
+
 Item = Mapping[str, Any]
 
 #: FORMAT 9.1: every summary of a local compaction begins with this text and a newline.
@@ -150,14 +152,10 @@ def is_envelope(item: Item) -> bool:
 def is_communication(document: Mapping[str, Any]) -> bool:
     """True for the fields of an inter-agent communication; agent paths begin with `/root` or are `/morpheus`."""
     return (
-        all(_is_agent_path(document.get(key)) for key in ("author", "recipient"))
+        all(is_agent_path(document.get(key)) for key in ("author", "recipient"))
         and isinstance(document.get("content"), str)
         and isinstance(document.get("trigger_turn"), bool)
     )
-
-
-def _is_agent_path(value: object) -> bool:
-    return isinstance(value, str) and (value == "/morpheus" or value == "/root" or value.startswith("/root/"))
 
 
 def is_boundary(item: Item) -> bool:

@@ -62,6 +62,18 @@ class Catalog:
             self._arrange()
         return changed
 
+    def problems_of(self, thread_id: str) -> list[Problem]:
+        """What is odd about the files of one thread."""
+        rollouts = self.threads.get(thread_id, ())
+        names = {rollout.plain_path for rollout in rollouts}
+        found = [
+            problem
+            for folder in sorted({rollout.path.rpartition("/")[0] for rollout in rollouts})
+            for problem in self._folders[folder].problems
+            if problem.path.removesuffix(".zst") in names
+        ]
+        return found + list(_twins(thread_id, rollouts))
+
     def problems(self) -> list[Problem]:
         """What is odd about the files of the store, without opening one."""
         found = [problem for path in sorted(self._folders) for problem in self._folders[path].problems]

@@ -88,9 +88,6 @@ class Extents:
         builder.slice(builder.source(source), 0, length, suffix=b"")
         return builder.build()
 
-    def __len__(self) -> int:
-        return len(self._style)
-
     def plan(self, offset: int, length: int) -> Iterator[bytes | Slice]:
         """What to join to get `length` bytes of content from `offset`, in order; cut at the end of the content."""
         end = min(offset + length, self.size)

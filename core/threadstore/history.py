@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from threadstore import boundaries
+from threadstore.records import loads
 
 MADE = 0xFFFF  # segment number of an item that was made here and lies in no log
 SUMMARY_BUDGET = 20_000  # tokens of user messages that survive a compaction without replacement history (FORMAT 9.2)
@@ -122,6 +123,9 @@ class History:
     def __iter__(self) -> Iterator[Item]:
         return map(Item, self.segments, self.offsets, self.lengths, self.flags, self.calls)
 
+    def __getitem__(self, at: int) -> Item:
+        return Item(self.segments[at], self.offsets[at], self.lengths[at], self.flags[at], self.calls[at])
+
     def append(self, item: Item) -> None:
         """Add one item at the end."""
         self.segments.append(item.segment)
@@ -161,7 +165,8 @@ class History:
         for item in reversed([item for item in self if item.flags & Flag.VISIBLE_USER]):
             if left <= 0:
                 break
-            survivor, cost = _survivor(item, orjson.loads(fetch(item)), left)
+            raw = self.made[item.offset] if item.segment == MADE else fetch(item)
+            survivor, cost = _survivor(item, loads(raw), left)
             kept.append(survivor)
             left -= cost
         made = self.made

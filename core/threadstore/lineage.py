@@ -87,8 +87,8 @@ def resolve(
         if rollout is None:
             raise LineageError(
                 "lineage_missing",
-                f"{child.path}: missing source rollout {base.rollout_id}. Restore the file rollout-…{base.rollout_id}.jsonl "
-                "to get this history back.",
+                f"{child.path}: missing source rollout {base.rollout_id}. "
+                f"Restore the file rollout-…{base.rollout_id}.jsonl to get this history back.",
             )
         meta = read_meta(rollout)
         if not is_paginated(meta):

@@ -85,6 +85,14 @@ class OpenLineage:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
+    def identities(self) -> tuple[bytes, ...]:
+        """Which files these are."""
+        return tuple(file.identity() for file in self.files)
+
+    def ends(self) -> tuple[int, ...]:
+        """The decoded bytes of each segment that belong to the lineage."""
+        return tuple(map(self.end_of, range(len(self.files))))
+
     @property
     def bytes_read(self) -> int:
         """Bytes read from logs so far."""

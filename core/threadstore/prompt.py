@@ -20,6 +20,8 @@ import orjson
 from threadstore.calls import match_calls
 from threadstore.extents import ExtentsBuilder
 from threadstore.history import MADE, Flag, History, Item, split_middle, tokens
+from threadstore.items import is_sent_id
+from threadstore.records import loads
 from threadstore.wire import sent
 
 DEFAULT_BUDGET = 12_000  # tokens of a tool output where the record doesn't say (seen with gpt-5.5)
@@ -56,7 +58,7 @@ def model_input(history: History, builder: ExtentsBuilder, sources: list[int], f
 
 
 def _load(history: History, item: Item, fetch: Fetch) -> dict[str, Any]:
-    document: dict[str, Any] = orjson.loads(history.made[item.offset] if item.segment == MADE else fetch(item))
+    document: dict[str, Any] = loads(history.made[item.offset] if item.segment == MADE else fetch(item))
     return document
 
 
@@ -72,12 +74,12 @@ def _add(history: History, item: Item, builder: ExtentsBuilder, sources: list[in
         builder.literal(communication_item(raw) + b"\n")
         return
     stored = strip_passthrough(raw) if item.flags & Flag.PASSTHROUGH else raw
-    document = orjson.loads(raw)
-    if item.flags & Flag.UNKNOWN:
-        document = {"type": "other"}
-    elif item.flags & Flag.LONG_OUTPUT:
-        document = shorten(document, history.budgets.get((item.segment, item.offset), DEFAULT_BUDGET))
-    wanted = sent(document, raw)
+    document = loads(raw)
+    if item.flags & Flag.LONG_OUTPUT:
+        shortened = shorten(document, history.budgets.get((item.segment, item.offset), DEFAULT_BUDGET))
+        wanted = sent(document, raw) if shortened is document else sent(shortened, orjson.dumps(shortened))
+    else:
+        wanted = sent(document, raw)
     if wanted is None:
         return
     if wanted == stored:
@@ -167,6 +169,6 @@ def communication_item(line: bytes) -> bytes:
             {"type": "encrypted_content", "encrypted_content": encrypted},
         ]
     item: dict[str, Any] = {"type": "agent_message"}
-    if isinstance(payload.get("id"), str):
+    if is_sent_id(payload.get("id")):
         item["id"] = payload["id"]
     return orjson.dumps(item | {"author": payload["author"], "recipient": payload["recipient"], "content": content})

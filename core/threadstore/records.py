@@ -11,6 +11,7 @@ one or the other.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
@@ -91,12 +92,10 @@ def _payload_span(data: bytes) -> tuple[int, int]:
     at = data.find(b'"payload":{', 0, 160)
     if at > 0 and data.startswith(b'{"timestamp":"') and data[-1:] == b"}":
         start = at + len(b'"payload":')
-        if b'"metadata"' not in data[-4096:] and len(data) < 4096:
-            return start, len(data) - 1
         end = spans.value_end(data, start)
         if data[end : end + 1] == b"}" and end + 1 == len(data):
             return start, end
-        if data.startswith(b',"metadata":', end):
+        if data.startswith(b',"metadata":', end) and b'"payload":' not in data[end:]:
             return start, end
     first = len(data) - len(data.lstrip(b" \t\r"))
     span = spans.member(data, first, b"payload")
@@ -115,14 +114,44 @@ def decode(line: Line, dialect: Dialect = Dialect.ENVELOPE) -> Record | Skip:
     if line.flaw is not None:
         return Skip(line, line.flaw, _REASONS.get(line.flaw, "damaged"))
     try:
-        document = orjson.loads(line.data)
-    except orjson.JSONDecodeError as error:
+        document = loads(line.data)
+    except ValueError as error:
         return _damaged(line, str(error), dialect)
     if not isinstance(document, dict):
         return Skip(line, "bad_record", "a JSON value that is not an object")
     if schema.too_deep(line.data, document):
         return Skip(line, "bad_record", f"nested more than {schema.DEEPEST} levels deep")
     return _bare(line, document) if dialect is Dialect.BARE else _envelope(line, document)
+
+
+def loads(data: bytes) -> Any:
+    """What orjson says, but for numbers that it and Codex's reader take differently. Raises ValueError."""
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if "infinity" not in str(error):
+            raise
+        document = _exactly(data)
+    if schema.may_have_long_integer(data):
+        _exactly(data)
+    return document
+
+
+def _exactly(data: bytes) -> Any:
+    """The same with a parser that shows the digits of integers."""
+
+    def integer(digits: str) -> int:
+        if schema.is_integer_refused(digits):
+            raise ValueError(f"the integer {digits[:40]} is out of range")
+        return int(digits) if len(digits) < 64 else 0
+
+    def constant(name: str) -> float:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        return json.loads(data, parse_int=integer, parse_constant=constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 _REASONS = {
@@ -136,7 +165,7 @@ def _envelope(line: Line, document: Json) -> Record | Skip:
     kind, payload = document.get("type"), document.get("payload")
     if not isinstance(kind, str) or not isinstance(payload, dict):
         return Skip(line, "bad_record", "no type or no payload")
-    fault = schema.envelope_fault(document, line.data) or schema.payload_fault(kind, payload)
+    fault = schema.envelope_fault(document) or schema.payload_fault(kind, payload)
     if fault is not None:
         return Skip(line, fault.code, fault.reason)
     ordinal = document.get("ordinal")

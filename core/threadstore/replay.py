@@ -30,7 +30,8 @@ from typing import Any
 from threadstore import spans
 from threadstore.boundaries import is_boundary
 from threadstore.history import Flag, History, Item, describe
-from threadstore.records import Record
+from threadstore.items import ITEMS
+from threadstore.records import Record, loads
 
 Json = dict[str, Any]
 
@@ -134,7 +135,7 @@ class ReverseScan:
     def feed(self, record: Record, segment: int) -> bool:
         """Take the next older record, of segment number `segment` of the lineage; True when no older one is needed."""
         kind = record.type
-        if kind == "response_item":
+        if kind in ("response_item", "inter_agent_communication"):
             self._item(record, segment)
         elif kind == "event_msg":
             self._event(record, segment)
@@ -147,9 +148,6 @@ class ReverseScan:
             turn.worlds.append(record.payload)
             if record.payload["full"] and None not in turn.worlds:
                 turn.fresh_world = True
-        elif kind == "inter_agent_communication":
-            self._open().counts = True
-            self._communication(record, segment)
         self.done = not self._exhaustive and self._is_known()
         return self.done
 
@@ -161,32 +159,17 @@ class ReverseScan:
         return self._turn
 
     def _item(self, record: Record, segment: int) -> None:
-        payload = record.payload
-        turn = self._open()
-        turn.counts = turn.counts or is_boundary(payload)
-        if self._base is not None or not _is_recorded(record):
-            return
-        start, end = record.payload_span()
-        offset, length = record.file_span(start, end)
-        flags, call = describe(payload, length)
-        self._items.append(Item(segment, offset, length, flags, call))
-        if flags & Flag.LONG_OUTPUT:
-            budget = _budget(record)
+        if record.type == "response_item":
+            turn = self._open()
+            turn.counts = turn.counts or is_boundary(record.payload)
+        else:
+            self._open().counts = True
+        made = history_item(record, segment) if self._base is None else None
+        if made is not None:
+            item, budget = made
+            self._items.append(item)
             if budget is not None:
-                self._budgets[segment, offset] = budget
-
-    def _communication(self, record: Record, segment: int) -> None:
-        """An inter-agent communication enters the history in its model-visible form, which is made, not stored."""
-        if self._base is None:
-            self._items.append(
-                Item(
-                    segment,
-                    record.line.start,
-                    record.line.end - record.line.start,
-                    int(Flag.REWRITE | Flag.BOUNDARY),
-                    0,
-                )
-            )
+                self._budgets[segment, item.offset] = budget
 
     def _event(self, record: Record, segment: int) -> None:
         kind, payload = record.kind, record.payload
@@ -340,6 +323,22 @@ class ReverseScan:
         return Window(self._checkpoints, None, None, None)
 
 
+def history_item(record: Record, segment: int) -> tuple[Item, int | None] | None:
+    """What a record adds to the history, with the tokens that a long output may have; None when it adds nothing.
+
+    An inter-agent communication is recorded in its model-visible form, which is made from the whole line.
+    """
+    line = record.line
+    if record.type == "inter_agent_communication":
+        return Item(segment, line.start, line.end - line.start, int(Flag.REWRITE | Flag.BOUNDARY), 0), None
+    if record.type != "response_item" or not _is_recorded(record):
+        return None
+    offset, length = record.file_span(*record.payload_span())
+    flags, call = describe(record.payload, length)
+    budget = _budget(record) if flags & Flag.LONG_OUTPUT else None
+    return Item(segment, offset, length, int(flags), call), budget
+
+
 def _previous(settings: Json | None) -> Json | None:
     """The settings of a turn that the next one is compared with."""
     if settings is None:
@@ -361,12 +360,10 @@ def _is_recorded(record: Record) -> bool:
 
 def _metadata(record: Record) -> Json | None:
     """The sibling `metadata` of a response item (FORMAT 3.4.2)."""
-    import orjson
-
     data = record.line.data
     if b'"metadata"' not in data:
         return None
-    document = orjson.loads(data)
+    document = loads(data)
     metadata = document.get("metadata")
     return metadata if isinstance(metadata, dict) else None
 
@@ -430,16 +427,10 @@ def _replacement(record: Record, segment: int, *, paginated: bool) -> tuple[Item
             continue
         offset, length = record.file_span(start, end)
         flags, call = describe(entry, length)
-        if not _known_item(entry) or entry.get("type") == "ghost_snapshot":
+        if entry["type"] not in ITEMS:
             flags |= Flag.UNKNOWN
         items.append(Item(segment, offset, length, flags & ~Flag.LONG_OUTPUT, call))
     return tuple(items)
-
-
-def _known_item(entry: Json) -> bool:
-    from threadstore.schema import item_fault
-
-    return item_fault(entry) is None
 
 
 def read_window(payload: Json) -> Window | None:

@@ -88,6 +88,7 @@ class FullScan:
         self.first_time: str | None = None
         self.last_time: str | None = None
         self.first_user: str | None = None
+        self.cwd: object = leaf.get("cwd")  # where the thread works now: the newest settings say
         self.dialect: Dialect | None = None
         self._index = 0
         self._metas = 0
@@ -96,6 +97,11 @@ class FullScan:
         self._retried: tuple[bytes, int, int] | None = None  # a damaged line that the next one may repeat
         self._open_turns: set[str] = set()
         self._inherited_marked = False
+
+    @property
+    def is_new(self) -> bool:
+        """True before the first line."""
+        return self.segment == 0 and self.offset == 0
 
     def begin(self, segment: int) -> None:
         """The lines of another segment follow."""
@@ -185,6 +191,7 @@ class FullScan:
     def _settings(self, record: Record) -> None:
         """A copied fork writes its own settings after the copied records: what was used before them is inherited."""
         leaf = self.sources[-1].meta
+        self.cwd = record.payload["thread_settings"].get("cwd") or self.cwd
         if not self.paginated and leaf.get("forked_from_id") and record.payload.get("thread_id") == leaf.get("id"):
             self._mark_inherited()
 

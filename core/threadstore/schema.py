@@ -1,4 +1,4 @@
-"""Which decoded objects Codex 0.171.0 accepts as records (FORMAT 3; the requirements were tried with the real reader).
+"""Which decoded lines Codex 0.171.0 accepts as records (FORMAT 3; measured with the real reader, `tests/core/vectors`).
 
 A record that lacks a required field, or has one of another type, is passed over by Codex as a whole, so it must not
 count here either.
@@ -7,165 +7,300 @@ Kinds that Codex does not know are passed over as well, but are no damage: a new
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-DEEPEST = 127  # levels of nesting that the reader accepts
+from threadstore.items import (
+    ITEMS,
+    NEVER_RECORDED,
+    Check,
+    is_count,
+    is_flag,
+    is_integer,
+    is_list,
+    is_text,
+    one_of,
+)
+
+DEEPEST = 127  # containers that may be open at once
 
 
 class Fault(NamedTuple):
-    """Why a payload is not accepted; `code` is `bad_record`, or `unknown` for a kind that is not known."""
+    """Why a record is not accepted; `code` is a problem code, or `unknown` for a kind that is not known."""
 
     code: str
     reason: str
 
 
-Check = Callable[[Any], bool]
+class Rule(NamedTuple):
+    """Fields of a payload: those that must be there, those that may be null or absent, those that may be absent but
+    not null.
+    """
+
+    required: Mapping[str, Check] = {}
+    optional: Mapping[str, Check] = {}
+    absent_or: Mapping[str, Check] = {}
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
+_UUID = re.compile(
+    r"(?:urn:uuid:)?\{?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\}?|[0-9a-f]{32}", re.IGNORECASE
+)
+_AGENT_PATH = re.compile(r"/morpheus|/root(?:/(?!root(?:/|\Z))[a-z0-9_]+)*")
 
 
-def _maybe(check: Check) -> Check:
-    return lambda value: value is None or check(value)
+def is_uuid(value: Any) -> bool:
+    """A UUID in any of the spellings that the reader takes."""
+    return isinstance(value, str) and _UUID.fullmatch(value) is not None
 
 
-def _list(value: Any) -> bool:
-    return isinstance(value, list)
+def is_agent_path(value: Any) -> bool:
+    """`/root`, `/morpheus`, or a path of names below `/root`."""
+    return isinstance(value, str) and _AGENT_PATH.fullmatch(value) is not None
 
 
 def _object(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
-
-
 def _count32(value: Any) -> bool:
-    return _count(value) and value < 1 << 32
+    return is_count(value) and value < 1 << 32
 
 
-def _anything(_value: Any) -> bool:
-    return True
+def _agent_paths(value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_agent_path, value))
 
 
-_CONTENT: dict[str, dict[str, Check]] = {
-    "input_text": {"text": _text},
-    "output_text": {"text": _text},
-    "input_image": {},
-    "input_audio": {},
-    "encrypted_content": {"encrypted_content": _text},
+def _texts_or_nulls(value: Any) -> bool:
+    return isinstance(value, list) and all(element is None or isinstance(element, str) for element in value)
+
+
+def _error(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("message"), str)
+
+
+def _cwd(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("/")
+
+
+def _usage(value: Any) -> bool:
+    names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens")
+    return isinstance(value, dict) and all(is_integer(value.get(name)) for name in names)
+
+
+def _info(value: Any) -> bool:
+    return isinstance(value, dict) and all(_usage(value.get(n)) for n in ("total_token_usage", "last_token_usage"))
+
+
+def _item_completed(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
+def _tagged(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
+def _filled(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value)
+
+
+def _settings(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("model"), str) and isinstance(value.get("cwd"), str)
+
+
+def _approval(value: Any) -> bool:
+    return isinstance(value, dict) or value in ("untrusted", "on-failure", "on-request", "never")
+
+
+_TIMES = {"started_at": is_integer, "completed_at": is_integer, "duration_ms": is_integer}
+_STARTED = Rule(
+    {"turn_id": is_text},
+    {"root_turn_id": is_text, "started_at": is_integer, "model_context_window": is_integer},
+    {"collaboration_mode_kind": one_of("plan", "code", "custom", "default", "execute", "pair_programming")},
+)
+_COMPLETE = Rule(
+    {"turn_id": is_text},
+    {"last_agent_message": is_text, "error": _error, "time_to_first_token_ms": is_integer, **_TIMES},
+)
+_EVENTS: dict[str, Rule] = {
+    "task_started": _STARTED,
+    "turn_started": _STARTED,
+    "task_complete": _COMPLETE,
+    "turn_complete": _COMPLETE,
+    "turn_aborted": Rule(
+        {"reason": one_of("interrupted", "replaced", "review_ended", "budget_limited")}, {"turn_id": is_text, **_TIMES}
+    ),
+    "thread_rolled_back": Rule({"num_turns": _count32}),
+    "token_count": Rule({}, {"info": _info, "rate_limits": _object}),
+    "user_message": Rule(
+        {"message": is_text},
+        {"images": _texts_or_nulls, "audio": _texts_or_nulls},
+        {"local_images": is_list, "text_elements": is_list},
+    ),
+    "agent_message": Rule({"message": is_text}, {"phase": one_of("commentary", "partial_answer", "final_answer")}),
+    "agent_reasoning": Rule({"text": is_text}),
+    "agent_reasoning_raw_content": Rule({"text": is_text}),
+    "item_completed": Rule(
+        {"thread_id": is_uuid, "turn_id": is_text, "item": _item_completed},
+        {"started_at_ms": is_integer},
+        {"completed_at_ms": is_integer},
+    ),
+    "thread_settings_applied": Rule({"thread_settings": _settings}, {"thread_id": is_uuid}),
+    "thread_goal_updated": Rule(),
+    "patch_apply_end": Rule(
+        {"call_id": is_text, "stdout": is_text, "stderr": is_text, "success": is_flag},
+        {},
+        {"turn_id": is_text, "changes": _object},
+    ),
+    "mcp_tool_call_end": Rule({"call_id": is_text, "invocation": _object, "result": _object}),
+    "web_search_end": Rule({"call_id": is_text, "query": is_text}),
+    "image_generation_end": Rule({"call_id": is_text}),
+    "context_compacted": Rule(),
+    "entered_review_mode": Rule({"target": _tagged}),
+    "exited_review_mode": Rule(),
+    "sub_agent_activity": Rule(
+        {
+            "event_id": is_text,
+            "agent_thread_id": is_uuid,
+            "agent_path": is_agent_path,
+            "kind": one_of("started", "interacted", "interrupted", "completed"),
+        }
+    ),
+}
+
+_RECORDS: dict[str, Rule] = {
+    "dynamic_tools_updated": Rule({"thread_id": is_uuid, "tools": is_list}),
+    "inter_agent_communication": Rule(
+        {"author": is_agent_path, "recipient": is_agent_path, "content": is_text, "trigger_turn": is_flag},
+        {"id": is_text, "encrypted_content": is_text},
+        {"other_recipients": _agent_paths},
+    ),
+    "inter_agent_communication_metadata": Rule({"trigger_turn": is_flag}),
+    "compacted": Rule(
+        {"message": is_text},
+        {
+            "replacement_history": is_list,
+            "replacement_history_metadata": is_list,
+            "window_number": is_count,
+            "window_id": lambda value: is_text(value) or is_count(value),
+            "first_window_id": is_text,
+            "previous_window_id": is_text,
+            "compaction_response_id": is_text,
+            "latest_token_usage_record": _object,
+            "resume_metadata": _object,
+            "retained_context": _object,
+        },
+    ),
+    "turn_context": Rule(
+        {"cwd": _cwd, "approval_policy": _approval, "model": is_text},
+        {
+            "turn_id": is_text,
+            "root_turn_id": is_text,
+            "comp_hash": is_text,
+            "collaboration_mode": _object,
+            "realtime_active": is_flag,
+            "disabled_plugin_ids": is_list,
+            "summary": one_of("none", "auto", "concise", "detailed"),
+            "multi_agent_version": one_of("disabled", "v1", "v2"),
+        },
+    ),
+    "token_usage_record": Rule(
+        {
+            "thread_id": is_uuid,
+            "session_id": is_uuid,
+            "turn_id": is_text,
+            "root_turn_id": is_text,
+            "response_id": is_text,
+            "usage": _usage,
+            "turn_token_usage": _usage,
+            "thread_token_usage": _usage,
+        }
+    ),
+    "world_state": Rule({"full": is_flag, "state": _object}),
+    "retained_context": Rule({"type": is_text}),
+    "security_risk_score": Rule({"scores": _object}),
+    "realtime_item": Rule({"id": is_text}),
 }
 
 
-def _content(value: Any) -> bool:
-    """A list of content items, each of a known type."""
-    if not isinstance(value, list):
-        return False
-    for item in value:
-        if not isinstance(item, dict):
-            return False
-        required = _CONTENT.get(item.get("type", ""))
-        if required is None or not all(check(item.get(key)) for key, check in required.items()):
-            return False
-    return True
+def _history_base(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and is_uuid(value.get("thread_id"))
+        and is_count(value.get("end_ordinal_exclusive"))
+        and is_count(value.get("end_byte_offset"))
+    )
 
-
-def _output(value: Any) -> bool:
-    """A tool's result: text, or a list of content items. The object form of 2025 is not accepted."""
-    return isinstance(value, str) or _content(value)
-
-
-_ITEMS: dict[str, dict[str, Check]] = {
-    "message": {"role": _text, "content": _content},
-    "agent_message": {"author": _text, "recipient": _text, "content": _content},
-    "reasoning": {"summary": _list},
-    "local_shell_call": {"status": _text, "action": _object},
-    "function_call": {"name": _text, "arguments": _text, "call_id": _text},
-    "function_call_output": {"output": _output, "call_id": _maybe(_text)},
-    "custom_tool_call": {"name": _text, "input": _text, "call_id": _text},
-    "custom_tool_call_output": {"output": _output, "call_id": _maybe(_text)},
-    "tool_search_call": {"execution": _text, "arguments": _anything},
-    "tool_search_output": {"status": _text, "execution": _text, "tools": _list},
-    "web_search_call": {},
-    "image_generation_call": {"status": _text, "result": _text},
-    "compaction": {"encrypted_content": _text},
-    "compaction_summary": {"encrypted_content": _text},
-    "context_compaction": {},
-    "configuration_update": {"reasoning": _object},
-    "additional_tools": {"tools": _list},
-    "compaction_trigger": {},
-    "ghost_snapshot": {},
-}
-
-_EVENTS: dict[str, dict[str, Check]] = {
-    "task_started": {"turn_id": _text},
-    "turn_started": {"turn_id": _text},
-    "task_complete": {"turn_id": _text},
-    "turn_complete": {"turn_id": _text},
-    "turn_aborted": {"turn_id": _maybe(_text), "reason": _text},
-    "thread_rolled_back": {"num_turns": _count32},
-    "token_count": {"info": _maybe(_object)},
-    "user_message": {"message": _text},
-    "agent_message": {"message": _text},
-    "agent_reasoning": {"text": _text},
-    "agent_reasoning_raw_content": {"text": _text},
-    "item_completed": {"turn_id": _text, "item": _object},
-    "thread_settings_applied": {"thread_settings": _object},
-    "thread_goal_updated": {},
-    "patch_apply_end": {"call_id": _text},
-    "mcp_tool_call_end": {"call_id": _text},
-    "web_search_end": {"call_id": _text},
-    "image_generation_end": {"call_id": _text},
-    "context_compacted": {},
-    "entered_review_mode": {},
-    "exited_review_mode": {},
-    "sub_agent_activity": {},
-    "exec_command_end": {"call_id": _text},
-}
-
-_RECORDS: dict[str, dict[str, Check]] = {
-    "dynamic_tools_updated": {"tools": _list},
-    "inter_agent_communication": {"author": _text, "recipient": _text, "content": _text, "trigger_turn": _flag},
-    "inter_agent_communication_metadata": {"trigger_turn": _flag},
-    "compacted": {"message": _text},
-    "turn_context": {"cwd": _text, "approval_policy": _anything, "model": _text},
-    "token_usage_record": {"usage": _object},
-    "world_state": {"full": _flag, "state": _object},
-    "retained_context": {"type": _text},
-    "security_risk_score": {"scores": _object},
-    "realtime_item": {},
-}
 
 #: The fields of the session meta without which the line is not one (older releases wrote fewer: FORMAT 3.3).
-_META: dict[str, Check] = {"id": _text, "timestamp": _text, "cwd": _text, "originator": _text, "cli_version": _text}
+_META = Rule(
+    {"id": is_uuid, "timestamp": is_text, "cwd": is_text, "originator": is_text, "cli_version": is_text},
+    {
+        "history_base": _history_base,
+        "forked_from_id": is_uuid,
+        "parent_thread_id": is_uuid,
+        "base_instructions": _object,
+        "forked_from_ordinal_exclusive": is_count,
+        "subagent_history_start_ordinal": is_count,
+        "multi_agent_version": one_of("disabled", "v1", "v2"),
+        "git": _object,
+    },
+    {
+        "session_id": is_uuid,
+        "account_scoped": is_flag,
+        "attached_thread": is_flag,
+        "history_mode": one_of("legacy", "paginated"),
+    },
+)
+
+#: The sidecar of a response item. A member of a wrong type rejects the line (FORMAT 3.4.2).
+_METADATA = Rule(
+    {},
+    {
+        "fallback_token_limit_override": is_count,
+        "user_input_order": is_count,
+        "delivered_assistant_message": is_text,
+        "compaction_model_hash": is_text,
+        "history_sequence": is_count,
+        "sampled_through_sequence": is_count,
+        "retained_source": _filled,
+        "model_search_state": one_of("unused", "search_mcp", "standalone"),
+        "guardian_sources": is_list,
+        "sender_user_messages": _object,
+    },
+    {
+        "client_authored": is_flag,
+        "compaction_output": is_flag,
+        "inherited_user_message": is_flag,
+        "harness_authored_configuration": is_flag,
+    },
+)
 
 
-def envelope_fault(document: Mapping[str, Any], _data: bytes) -> Fault | None:
+def envelope_fault(document: Mapping[str, Any]) -> Fault | None:
     """Why an envelope is not accepted, or None."""
     if not isinstance(document.get("timestamp"), str):
         return Fault("bad_record", "no timestamp")
     ordinal = document.get("ordinal")
-    if ordinal is not None and not _count(ordinal):
-        return Fault("bad_record", "an ordinal that is not a number")
-    return None
+    if ordinal is not None and not is_count(ordinal):
+        return Fault("bad_record", "an ordinal that is not a whole number")
+    metadata = document.get("metadata")
+    if metadata is None or document.get("type") != "response_item":
+        return None
+    if isinstance(metadata, dict):
+        return _fault(metadata, _METADATA, "the metadata")
+    return None if metadata == [] else Fault("bad_record", "metadata that are not an object")
 
 
 def payload_fault(kind: str, payload: Mapping[str, Any]) -> Fault | None:
     """Why a payload of that record type is not accepted, or None."""
     if kind == "response_item":
-        return item_fault(payload)
+        return line_item_fault(payload)
     if kind == "event_msg":
         return _fault(payload, _EVENTS.get(_tag(payload)), f"event {_tag(payload)!r}")
     if kind == "session_meta":
         return _fault(payload, _META, "session_meta")
-    fault = _fault(payload, _RECORDS.get(kind), kind)
+    fault = _fault(payload, _RECORDS.get(kind), f"record {kind!r}")
     if fault is None and kind == "turn_context":
         return _turn_context_fault(payload)
     if fault is None and kind == "compacted":
@@ -173,12 +308,23 @@ def payload_fault(kind: str, payload: Mapping[str, Any]) -> Fault | None:
     return fault
 
 
-def item_fault(item: Mapping[str, Any]) -> Fault | None:
+def line_item_fault(item: Mapping[str, Any]) -> Fault | None:
     """Why a response item is not accepted as a line of its own, or None."""
     tag = _tag(item)
     if not tag:
         return Fault("bad_record", "a response item without type")
-    return _fault(item, _ITEMS.get(tag), f"response item {tag!r}")
+    if tag in NEVER_RECORDED or tag not in ITEMS:
+        return Fault("unknown", f"response item {tag!r} is never history")
+    return item_fault(item)
+
+
+def item_fault(item: Mapping[str, Any]) -> Fault | None:
+    """Why a response item of a known type does not decode, or None. One of an unknown type is no fault."""
+    struct = ITEMS.get(_tag(item))
+    wrong = struct.fault(item) if struct is not None else None
+    if wrong is not None:
+        return Fault("bad_record", f"response item {_tag(item)!r} without a proper {wrong!r}")
+    return None
 
 
 def _tag(payload: Mapping[str, Any]) -> str:
@@ -186,39 +332,43 @@ def _tag(payload: Mapping[str, Any]) -> str:
     return tag if isinstance(tag, str) else ""
 
 
-def _fault(payload: Mapping[str, Any], required: Mapping[str, Check] | None, name: str) -> Fault | None:
-    if required is None:
+def _fault(payload: Mapping[str, Any], rule: Rule | None, name: str) -> Fault | None:
+    if rule is None:
         return Fault("unknown", f"{name} is of no known kind")
-    for key, check in required.items():
+    for key, check in rule.required.items():
         if not check(payload.get(key)):
             return Fault("bad_record", f"{name} without a proper {key!r}")
+    for key, check in rule.optional.items():
+        value = payload.get(key)
+        if value is not None and not check(value):
+            return Fault("bad_record", f"{name} with a wrong {key!r}")
+    for key, check in rule.absent_or.items():
+        if key in payload and not check(payload[key]):
+            return Fault("bad_record", f"{name} with a wrong {key!r}")
     return None
 
 
 def _turn_context_fault(payload: Mapping[str, Any]) -> Fault | None:
     """FORMAT 3.8: a sandbox policy in the shape of 2025 makes the whole line unreadable for 0.171.0 (trap 37)."""
-    policy = payload.get("sandbox_policy")
-    if payload.get("permission_profile") is None and not (
-        isinstance(policy, dict) and isinstance(policy.get("type"), str)
-    ):
+    policy, profile = payload.get("sandbox_policy"), payload.get("permission_profile")
+    if isinstance(policy, dict) and "type" not in policy and isinstance(policy.get("mode"), str):
         return Fault("old_format", "a turn context in the shape of 2025, which Codex 0.171.0 does not read")
+    if profile is None and policy is None:
+        return Fault("bad_record", "a turn context without permission profile or sandbox policy")
+    if not (profile is None or isinstance(profile, dict)) or not (policy is None or _tagged(policy)):
+        return Fault("bad_record", "a turn context without a proper permission profile or sandbox policy")
     return None
 
 
 def _compacted_fault(payload: Mapping[str, Any]) -> Fault | None:
     """One entry that does not decode, or sidecars of another length, reject the whole record (FORMAT 7.6)."""
     history = payload.get("replacement_history")
-    if history is None:
-        return None
-    if not isinstance(history, list):
-        return Fault("bad_record", "a replacement history that is not a list")
-    for entry in history:
-        fault = item_fault(entry) if isinstance(entry, dict) else Fault("bad_record", "")
-        if fault is not None and fault.code != "unknown":
-            return Fault("bad_record", "an entry of the replacement history does not decode")
     sidecars = payload.get("replacement_history_metadata")
-    if sidecars is not None and (not isinstance(sidecars, list) or len(sidecars) != len(history)):
+    if sidecars is not None and (history is None or len(sidecars) != len(history)):
         return Fault("bad_record", "replacement_history_metadata of another length than the history")
+    for entry in history or ():
+        if not isinstance(entry, dict) or "type" not in entry or item_fault(entry) is not None:
+            return Fault("bad_record", "an entry of the replacement history does not decode")
     return None
 
 
@@ -237,3 +387,18 @@ def too_deep(data: bytes, document: object) -> bool:
         if not level:
             return False
     return True
+
+
+_SAMPLED = re.compile(rb"[0-9]{3}")
+_LONG_NUMBER = re.compile(rb"[:\[,][ \t]*-?[0-9]{19,}")
+
+
+def may_have_long_integer(data: bytes) -> bool:
+    """True when a text may hold an integer of 19 digits or more; cheap for text without long runs of digits."""
+    return _SAMPLED.search(data[::6]) is not None and _LONG_NUMBER.search(data) is not None
+
+
+def is_integer_refused(digits: str) -> bool:
+    """The reader takes integers of 64 bits and, oddly, those of more than 128, but none between."""
+    value = int(digits) if len(digits) < 64 else 1 << 200
+    return -(1 << 127) <= value < -(1 << 63) or 1 << 64 <= value < 1 << 128

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from threadstore.boundaries import is_boundary
 from threadstore.records import Record
 
 LONGEST_TEXT = 64 << 10  # characters of a user's text that are kept
@@ -49,6 +50,7 @@ class Turn:
     user: list[str] = field(default_factory=list)
     items: int = 0
     empty: bool = True  # an implicit turn that only a checkpoint has opened so far
+    counts: bool = False  # it holds a boundary, so a rollback of one turn takes it away
 
     @property
     def shown_status(self) -> str:
@@ -62,7 +64,12 @@ def place_of(record: Record, segment: int) -> Place:
 
 
 class PaginatedTurns:
-    """FORMAT 14.1: only lifecycle records open turns, the first terminal record wins."""
+    """FORMAT 14.1: only lifecycle records open turns, the first terminal record wins.
+
+    Codex writes no rollback markers in this mode. Where another tool did, its turn list passes over them while its
+    model
+    history honours them; our list follows the history, so that both say the same of a turn.
+    """
 
     def __init__(self, first_ordinal: int = 0) -> None:
         self._first_ordinal = first_ordinal
@@ -76,6 +83,8 @@ class PaginatedTurns:
             return
         if record.type == "turn_context":
             _take_model(self._by_id.get(str(record.payload.get("turn_id"))) or self.current, record)
+        if record.type == "response_item" and self.current is not None and is_boundary(record.payload):
+            self.current.counts = True
         if record.type != "event_msg":
             return
         kind, payload = record.kind, record.payload
@@ -90,6 +99,17 @@ class PaginatedTurns:
             turn = self._by_id.get(payload["turn_id"])
             if turn is not None:
                 _take_item(turn, payload["item"])
+        elif kind == "thread_rolled_back":
+            self._roll_back(payload["num_turns"], place_of(record, segment))
+
+    def _roll_back(self, count: int, place: Place) -> None:
+        """Drop the last `count` turns that count, and what lies between and after them."""
+        for turn in reversed(self.turns):
+            if count == 0:
+                break
+            if turn.dropped_by is None:
+                turn.dropped_by = place
+                count -= turn.counts
 
     def _get(self, turn_id: str, record: Record, segment: int) -> Turn:
         turn = self._by_id.get(turn_id)

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from threadstore.errors import Problem
-from threadstore.extents import Extents, ExtentsBuilder
-from threadstore.heads import Head, Row
-from threadstore.history import MADE, Flag, History
+from threadstore.errors import Problem, StoreError
+from threadstore.extents import ExtentsBuilder
+from threadstore.heads import Head
+from threadstore.history import MADE, History
 from threadstore.lineage import Segment, base_of
+from threadstore.metas import REJECTED, agent_of, parent_of
 from threadstore.names import RolloutFile
-from threadstore.opened import OpenFile
+from threadstore.opened import OpenFile, OpenLineage
 from threadstore.replay import Replay
 from threadstore.scan import FullScan, Kind
 from threadstore.turns import render as render_turn
@@ -206,13 +207,12 @@ def pending_calls(
     return b"".join(lines)
 
 
-def lineage(
-    thread_id: str, head: Head, rollouts: Sequence[RolloutFile], segments: Sequence[Segment], sizes: Sequence[int]
-) -> Json:
+def lineage(thread_id: str, head: Head, rollouts: Sequence[RolloutFile], opened: OpenLineage) -> bytes:
     """The content of `lineage/lineage.json`."""
+    segments = opened.segments
     meta = segments[-1].meta
     parts = []
-    for number, (segment, size) in enumerate(zip(segments, sizes, strict=True)):
+    for number, segment in enumerate(segments):
         base = base_of(segment.meta)
         parts.append(
             {
@@ -220,117 +220,98 @@ def lineage(
                 "thread_id": segment.rollout.thread_id,
                 "file": segment.rollout.path,
                 "start_offset": 0,
-                "end_offset": size if segment.end is None else segment.end,
+                "end_offset": opened.end_of(number),
                 "first_ordinal": base.end_ordinal if base else (0 if meta.get("history_mode") == "paginated" else None),
                 "end_ordinal_exclusive": segment.end_ordinal,
                 "frozen": number + 1 < len(segments),
             }
         )
-    return {
-        "thread_id": thread_id,
-        "selected": {"rollout_id": head.rollout.rollout_id, "file": head.rollout.path, "by": head.by},
-        "segments": parts,
-        "forked_from": meta.get("forked_from_id"),
-        "forked_from_ordinal_exclusive": meta.get("forked_from_ordinal_exclusive"),
-        "parent": parent_of(meta),
-        "generations": [
-            {"rollout_id": rollout.rollout_id, "file": rollout.path, "selected": rollout == head.rollout}
-            for rollout in rollouts
-        ],
-    }
+    return page(
+        {
+            "thread_id": thread_id,
+            "selected": {"rollout_id": head.rollout.rollout_id, "file": head.rollout.path, "by": head.by},
+            "segments": parts,
+            "forked_from": meta.get("forked_from_id"),
+            "forked_from_ordinal_exclusive": meta.get("forked_from_ordinal_exclusive"),
+            "parent": parent_of(meta),
+            "generations": [
+                {"rollout_id": rollout.rollout_id, "file": rollout.path, "selected": rollout == head.rollout}
+                for rollout in rollouts
+            ],
+        }
+    )
 
 
-def parent_of(meta: Json) -> str | None:
-    """The thread that spawned this one as a sub-agent (FORMAT 15.2)."""
-    parent = meta.get("parent_thread_id")
-    if isinstance(parent, str):
-        return parent
-    parent = spawn_of(meta).get("parent_thread_id")
-    return parent if isinstance(parent, str) else None
+class Summary(NamedTuple):
+    """What `thread.json` tells that no log says: id, selected rollout, the user's name for the thread, its preview."""
 
-
-def spawn_of(meta: Json) -> Json:
-    """The `thread_spawn` part of a session source."""
-    source = meta.get("source")
-    agent = source.get("subagent") if isinstance(source, dict) else None
-    spawn = agent.get("thread_spawn") if isinstance(agent, dict) else None
-    return spawn if isinstance(spawn, dict) else {}
-
-
-def agent_of(meta: Json) -> Json | None:
-    """Nickname, role and path of a sub-agent; None for a thread that isn't one."""
-    spawn = spawn_of(meta)
-    source = meta.get("source")
-    if parent_of(meta) is None and not (isinstance(source, dict) and "subagent" in source):
-        return None
-    return {
-        "nickname": meta.get("agent_nickname") or spawn.get("agent_nickname"),
-        "role": meta.get("agent_role") or meta.get("agent_type") or spawn.get("agent_role") or spawn.get("agent_type"),
-        "path": meta.get("agent_path") or spawn.get("agent_path"),
-    }
+    thread_id: str
+    head: Head
+    name: str | None
+    preview: str | None
 
 
 def thread(
-    thread_id: str,
-    head: Head,
-    row: Row | None,
-    name: str | None,
+    summary: Summary,
     segments: Sequence[Segment],
     scan: FullScan,
     replay: Replay | None,
     problems: Sequence[Problem],
-    error: str | None,
-) -> Json:
+    error: StoreError | None,
+) -> bytes:
     """The content of `thread.json`."""
     meta = segments[-1].meta
     effective = [turn for turn in scan.tracker.turns if turn.dropped_by is None]
     status = "damaged" if error else effective[-1].shown_status if effective else "starting"
     uncertain = [problem for problem in problems if problem.uncertain and _matters(problem, replay, scan)]
     settings = (replay.settings if replay is not None else None) or {}
-    return {
-        "id": thread_id,
-        "name": name,
-        "preview": (row.preview if row is not None and row.preview else None) or scan.first_user,
-        "status": status,
-        "archived": head.rollout.archived,
-        "history_mode": meta.get("history_mode") or "legacy",
-        "cwd": meta.get("cwd"),
-        "git": meta.get("git"),
-        "model": settings.get("model"),
-        "model_provider": meta.get("model_provider"),
-        "created_at": _created(segments, meta),
-        "updated_at": scan.last_time,
-        "cli_version": meta.get("cli_version"),
-        "originator": meta.get("originator"),
-        "source": meta.get("source"),
-        "session_id": meta.get("session_id") or meta.get("id"),
-        "forked_from": meta.get("forked_from_id"),
-        "parent": parent_of(meta),
-        "agent": agent_of(meta),
-        "identity_guessed": not meta,
-        "rollout": {"id": head.rollout.rollout_id, "file": head.rollout.path, "selected_by": head.by},
-        "counts": {
-            "records": scan.counts["records"],
-            "items": scan.counts["items"],
-            "effective_items": None if replay is None else len(replay.history),
-            "turns": len(scan.tracker.turns),
-            "effective_turns": len(effective),
-            "checkpoints": scan.counts["checkpoints"],
-            "rollbacks": scan.counts["rollbacks"],
-            "damaged": scan.counts["damaged"],
-            "unknown": scan.counts["unknown"],
-            "problems": len(problems) + scan.hidden_problems,
-        },
-        "replay": {
-            "base": _base(replay, segments),
-            "uncertain": bool(uncertain),
-            "because": [
-                f"{problem.path}:{problem.offset}: {problem.code}: {problem.message}" for problem in uncertain[:20]
-            ],
-        },
-        "health": "damaged" if error else "problems" if problems else "sound",
-        "error": error,
-    }
+    head = summary.head
+    return page(
+        {
+            "id": summary.thread_id,
+            "name": summary.name,
+            "preview": summary.preview or scan.first_user,
+            "status": status,
+            "archived": head.rollout.archived,
+            "history_mode": meta.get("history_mode") or "legacy",
+            "cwd": scan.cwd,
+            "git": meta.get("git"),
+            "model": settings.get("model"),
+            "model_provider": meta.get("model_provider"),
+            "created_at": _created(segments, meta),
+            "updated_at": scan.last_time,
+            "cli_version": meta.get("cli_version"),
+            "originator": meta.get("originator"),
+            "source": meta.get("source"),
+            "session_id": meta.get("session_id") or meta.get("id"),
+            "forked_from": meta.get("forked_from_id"),
+            "parent": parent_of(meta),
+            "agent": agent_of(meta),
+            "identity_guessed": not meta or REJECTED in meta,
+            "rollout": {"id": head.rollout.rollout_id, "file": head.rollout.path, "selected_by": head.by},
+            "counts": {
+                "records": scan.counts["records"],
+                "items": scan.counts["items"],
+                "effective_items": None if replay is None else len(replay.history),
+                "turns": len(scan.tracker.turns),
+                "effective_turns": len(effective),
+                "checkpoints": scan.counts["checkpoints"],
+                "rollbacks": scan.counts["rollbacks"],
+                "damaged": scan.counts["damaged"],
+                "unknown": scan.counts["unknown"],
+                "problems": len(problems) + scan.hidden_problems,
+            },
+            "replay": {
+                "base": _base(replay, segments),
+                "uncertain": bool(uncertain),
+                "because": [
+                    f"{problem.path}:{problem.offset}: {problem.code}: {problem.message}" for problem in uncertain[:20]
+                ],
+            },
+            "health": "damaged" if error else "problems" if problems else "sound",
+            "error": None if error is None else error.message,
+        }
+    )
 
 
 def _created(segments: Sequence[Segment], meta: Json) -> object:
@@ -353,15 +334,3 @@ def _matters(problem: Problem, replay: Replay | None, scan: FullScan) -> bool:
         return True
     numbers = {source.path: number for number, source in enumerate(scan.sources)}
     return (numbers.get(problem.path, 0), problem.offset) > (replay.base.segment, replay.base.offset)
-
-
-def pending_positions(history: History) -> list[int]:
-    """Positions of calls without result that are worth listing."""
-    from threadstore.calls import match_calls
-
-    return [at for at in match_calls(history).pending if history.flags[at] & Flag.CALL]
-
-
-def literal(content: bytes) -> Extents:
-    """Rendered content."""
-    return Extents.of_bytes(content)

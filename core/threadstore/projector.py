@@ -1,0 +1,359 @@
+"""Making the derived files of one thread: from its head to projections.
+
+Two passes exist. The *replay* reads from the end and stops early; the histories and the world state come from it. The
+*scan* reads everything from the
+beginning; turns, usage, counts and problems come from it. Both can go on where they stopped when a log has only grown,
+so that following
+a live thread costs its new bytes; the results for the last few threads are kept for that.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import orjson
+
+from threadstore import prompt, views
+from threadstore.calls import match_calls
+from threadstore.catalog import Catalog
+from threadstore.errors import LineageError, Problem
+from threadstore.extents import Extents, ExtentsBuilder
+from threadstore.files import pread_exactly
+from threadstore.heads import Head, Row
+from threadstore.lineage import Segment, base_of, is_paginated, resolve
+from threadstore.lines import Line, Log, forward
+from threadstore.metas import REJECTED, Metas
+from threadstore.names import RolloutFile
+from threadstore.opened import OpenFile, OpenLineage, first_dialect, open_rollout
+from threadstore.projection import Projection, View
+from threadstore.records import Record, decode, is_blank
+from threadstore.replay import Replay, ReverseScan, history_item, initial_window
+from threadstore.scan import FullScan, Source
+from threadstore.spool import Spool
+
+_KEPT = 4  # threads whose passes are kept
+
+_HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
+#: Files that can't be made when the lineage is broken; the others tell what there is.
+_NEED_LINEAGE = _HISTORIES | {View.WORLD_STATE, View.TURNS, View.USAGE, View.LINEAGE}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The thread that a file is made of: its id, its rollouts, the selected one, the database's row, its name."""
+
+    thread_id: str
+    rollouts: tuple[RolloutFile, ...]
+    head: Head
+    row: Row | None
+    name: str | None
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What a pass has read: it can go on while the files are the same and only the last one has grown.
+
+    `consumed` is the first byte of the last file that was not taken into account, None when going on is impossible.
+    """
+
+    files: tuple[bytes, ...]
+    ends: tuple[int, ...]
+    consumed: int | None
+
+    def continues(self, files: tuple[bytes, ...], ends: tuple[int, ...]) -> bool:
+        """True when the same pass can take in what was added."""
+        frozen = self.ends[:-1] == ends[:-1]
+        return self.consumed is not None and self.files == files and frozen and self.ends[-1] <= ends[-1]
+
+
+class Projector:
+    """See the module text. Raises StoreError and OSError."""
+
+    def __init__(self, root: str, spool: Spool, catalog: Catalog, metas: Metas) -> None:
+        self._root = root
+        self._spool = spool
+        self._catalog = catalog
+        self._metas = metas
+        self._scans: OrderedDict[str, tuple[_Pass, FullScan]] = OrderedDict()
+        self._replays: OrderedDict[str, tuple[_Pass, Replay]] = OrderedDict()
+
+    def project(self, subject: Subject, view: View) -> Projection:
+        """Make one derived file."""
+        rollout = subject.head.rollout
+        try:
+            segments, error = self.segments(rollout), None
+        except LineageError as broken:
+            segments, error = [Segment(rollout, self._metas.read(rollout), None, None)], broken
+        with self._open(segments) as lineage:
+            basis = tuple(file.basis for file in reversed(lineage.files))
+            if error is not None and view in _NEED_LINEAGE:
+                return Projection(None, basis, b"", error.message)
+            extents, generation = self._make(subject, view, lineage, error)
+        return Projection(extents, basis, generation)
+
+    def segments(self, head: RolloutFile) -> list[Segment]:
+        """The lineage of a rollout. Raises LineageError."""
+        meta = self._metas.read(head)
+        mode = meta.get("history_mode", "legacy")
+        if mode not in ("legacy", "paginated"):
+            message = f"{head.path}: unknown history mode {mode!r}. A newer release of rolloutfs may know it."
+            raise LineageError("meta_mode", message)
+        if REJECTED in meta and meta.get("history_base") is not None and base_of(meta) is None:
+            raise LineageError("lineage_base", f"{head.path}: its history_base is damaged, so its past can't be found.")
+        return resolve(head, self._metas.read, self._find, self._decoded_size)
+
+    def _find(self, rollout_id: str) -> RolloutFile | None:
+        files = self._catalog.by_rollout.get(rollout_id)
+        return files[-1] if files else None
+
+    def _decoded_size(self, rollout: RolloutFile) -> int:
+        opened = open_rollout(self._root, rollout, self._spool)
+        opened.log.close()
+        return opened.log.size
+
+    def _open(self, segments: list[Segment]) -> OpenLineage:
+        lineage = OpenLineage(segments, [])
+        try:
+            for segment in segments:
+                lineage.files.append(open_rollout(self._root, segment.rollout, self._spool))
+        except BaseException:
+            lineage.close()
+            raise
+        return lineage
+
+    def _make(
+        self, subject: Subject, view: View, lineage: OpenLineage, error: LineageError | None
+    ) -> tuple[Extents, bytes]:
+        if view in _HISTORIES:
+            return _history_view(view, lineage, self._history(subject.thread_id, lineage))
+        if view is View.WORLD_STATE:
+            return _rendered(views.world_state(_replay(lineage, state=True)))
+        if view is View.LINEAGE:
+            return _rendered(views.lineage(subject.thread_id, subject.head, subject.rollouts, lineage))
+        scan = self._scan(subject.thread_id, lineage)
+        if view is View.TURNS:
+            return _rendered(views.turns(scan))
+        if view is View.USAGE:
+            return _rendered(views.page(scan.usage.render()))
+        problems = self._problems(subject, lineage, scan, error)
+        if view is View.PROBLEMS:
+            return _rendered(views.problem_lines(problems, scan.hidden_problems))
+        if view is View.THREAD:
+            replay = None if error is not None else _replay(lineage, state=True)
+            return _rendered(views.thread(_summary(subject), lineage.segments, scan, replay, problems, error))
+        replay = None if error is not None else self._history(subject.thread_id, lineage)
+        builder = ExtentsBuilder()
+        views.full_history(scan, replay, lineage.files, builder)
+        return builder.build(), digest(*lineage.identities(), *_marks(replay))
+
+    # The two passes
+
+    def _history(self, thread_id: str, lineage: OpenLineage) -> Replay:
+        """The replay that histories need, going on from the last one where nothing but items was added."""
+        known = self._replays.pop(thread_id, None)
+        now = _Pass(lineage.identities(), lineage.ends(), None)
+        replay = None
+        if known is not None and known[0].continues(now.files, now.ends):
+            replay = _extend(known[1], lineage, known[0].consumed or 0)
+        if replay is None:
+            replay = _replay(lineage, state=False)
+        now.consumed = _whole_lines(lineage.files[-1].log)
+        self._replays[thread_id] = (now, replay)
+        while len(self._replays) > _KEPT:
+            self._replays.popitem(last=False)
+        return replay
+
+    def _scan(self, thread_id: str, lineage: OpenLineage) -> FullScan:
+        """Everything that happened, going on from the last time where that is possible."""
+        known = self._scans.pop(thread_id, None)
+        now = _Pass(lineage.identities(), lineage.ends(), None)
+        first = len(lineage.files) - 1
+        if known is not None and known[0].continues(now.files, now.ends):
+            scan = known[1]
+        else:
+            scan = FullScan(_sources(lineage))
+            first = 0
+        fresh = first == 0 and scan.is_new
+        for number in range(first, len(lineage.files)):
+            if fresh or number > first:
+                scan.begin(number)
+            log = lineage.files[number].log
+            for line in forward(log, scan.offset, now.ends[number]):
+                if not line.ended and number == len(lineage.files) - 1 and not _is_whole(line, log):
+                    break  # it may still be being written
+                scan.line(line)
+        now.consumed = scan.offset
+        self._scans[thread_id] = (now, scan)
+        while len(self._scans) > _KEPT:
+            self._scans.popitem(last=False)
+        return scan
+
+    # What is wrong
+
+    def _problems(
+        self, subject: Subject, lineage: OpenLineage, scan: FullScan, error: LineageError | None
+    ) -> list[Problem]:
+        found: list[Problem] = []
+        head = subject.head
+        if error is not None:
+            consequence = (
+                "what the thread is now can't be told: derived files answer EIO; "
+                "full_history.jsonl and rollouts/ still work"
+            )
+            found.append(Problem(error.code, head.rollout.path, None, None, error.message, consequence))
+        if head.problem is not None:
+            found.append(head.problem)
+        own = {rollout.path for rollout in subject.rollouts}
+        found += [problem for problem in self._catalog.problems_of(subject.thread_id) if problem.path in own]
+        found += _meta_problems(subject, lineage)
+        found += [_spool_problem(file) for file in lineage.files if file.damage is not None]
+        found += scan.problems
+        tail = _torn_tail(scan, lineage)
+        if tail is not None:
+            found.append(tail)
+        return found
+
+
+def _replay(lineage: OpenLineage, *, state: bool) -> Replay:
+    """Rebuild a thread from the end of its log."""
+    leaf = lineage.segments[-1].meta
+    paginated = is_paginated(leaf)
+    scan = ReverseScan(paginated=paginated, state=state)
+    for decoded, segment in lineage.newest_first(paginated=paginated):
+        if isinstance(decoded, Record) and scan.feed(decoded, segment):
+            break
+    return scan.result(initial_window(leaf), lineage.fetch)
+
+
+def _extend(replay: Replay, lineage: OpenLineage, consumed: int) -> Replay | None:
+    """A replay with the records from `consumed` on, or None when one of them needs a replay from scratch."""
+    last = len(lineage.files) - 1
+    log = lineage.files[last].log
+    dialect = first_dialect(log)
+    added = []
+    for line in forward(log, consumed):
+        if is_blank(line):
+            continue
+        record = decode(line, dialect)
+        if not isinstance(record, Record):
+            continue
+        if record.type in ("compacted", "session_meta") or record.is_event("thread_rolled_back"):
+            return None
+        made = history_item(record, last)
+        if made is not None:
+            added.append(made)
+    for item, budget in added:
+        replay.history.append(item)
+        if budget is not None:
+            replay.history.budgets[item.segment, item.offset] = budget
+    return replace(replay)
+
+
+def _whole_lines(log: Log) -> int | None:
+    """Where the last whole line ends; None when the last one lacks only its newline, so that it may yet become another
+    one.
+    """
+    if log.size == 0 or pread_exactly(log.descriptor, 1, log.size - 1) == b"\n":
+        return log.size
+    return None
+
+
+def _sources(lineage: OpenLineage) -> list[Source]:
+    last = len(lineage.files) - 1
+    return [
+        Source(segment.rollout.path, segment.meta, own=number == last)
+        for number, segment in enumerate(lineage.segments)
+    ]
+
+
+def _history_view(view: View, lineage: OpenLineage, replay: Replay) -> tuple[Extents, bytes]:
+    history = replay.history
+    if view is View.PENDING_CALLS:
+        pending = match_calls(history).pending
+        documents = [orjson.loads(lineage.fetch(history[at])) for at in pending]
+        return _rendered(views.pending_calls(history, pending, lineage.files, documents))
+    builder = ExtentsBuilder()
+    sources = [builder.source(file.source) for file in lineage.files]
+    generation = [*lineage.identities(), *_marks(replay)]
+    if view is View.EFFECTIVE_HISTORY:
+        prompt.effective(history, builder, sources, lineage.fetch)
+    else:
+        prompt.model_input(history, builder, sources, lineage.fetch)
+        state = match_calls(history)
+        generation.append(repr((state.pending, sorted(state.orphans))).encode())
+    return builder.build(), digest(*generation)
+
+
+def _summary(subject: Subject) -> views.Summary:
+    row = subject.row
+    return views.Summary(subject.thread_id, subject.head, subject.name, row.preview if row is not None else None)
+
+
+def _rendered(content: bytes) -> tuple[Extents, bytes]:
+    """Rendered content is replaced as a whole whenever it changes."""
+    return Extents.of_bytes(content), digest(content)
+
+
+def digest(*parts: bytes) -> bytes:
+    """A short name for a generation of content."""
+    return blake2b(b"\0".join(parts), digest_size=16).digest()
+
+
+def _marks(replay: Replay | None) -> list[bytes]:
+    """What tells that a history is more than the extension of another one."""
+    if replay is None:
+        return [b"none"]
+    base = b"start" if replay.base is None else f"{replay.base.segment}:{replay.base.offset}".encode()
+    return [base, repr(replay.ops).encode()]
+
+
+def _is_whole(line: Line, log: Log) -> bool:
+    """True for a last line without newline that is a record nevertheless: only its newline was lost."""
+    return isinstance(decode(line, first_dialect(log)), Record)
+
+
+def _torn_tail(scan: FullScan, lineage: OpenLineage) -> Problem | None:
+    log = lineage.files[-1].log
+    if scan.offset >= log.size:
+        return None
+    path = lineage.files[-1].rollout.path
+    tail = pread_exactly(log.descriptor, min(log.size - scan.offset, 1 << 20), scan.offset)
+    code = "nul_run" if b"\0" in tail else "torn_tail"
+    message = "the file ends in NUL bytes" if code == "nul_run" else "the last line was cut short"
+    consequence = "it is passed over; the next record begins on a fresh line"
+    return Problem(code, path, scan.offset, log.size - scan.offset, message, consequence)
+
+
+def _meta_problems(subject: Subject, lineage: OpenLineage) -> list[Problem]:
+    """What is odd about the identity of a thread (FAULTS 10, 11)."""
+    leaf, path = lineage.segments[-1].meta, subject.head.rollout.path
+    if not leaf:
+        if lineage.files[-1].log.size == 0:
+            consequence = "the thread is starting: it has no history yet"
+            return [Problem("starting", path, 0, 0, "the file is empty", consequence)]
+        consequence = "identity and mode are guessed from the file's name"
+        return [Problem("meta_missing", path, 0, None, "no session meta in the file", consequence)]
+    found = []
+    if REJECTED in leaf:
+        message = f"the session meta is not accepted by Codex: {leaf[REJECTED]}"
+        found.append(Problem("meta_rejected", path, 0, None, message, "what can be read of it is used", uncertain=True))
+    if isinstance(leaf.get("id"), str) and leaf["id"].lower() != subject.thread_id:
+        message = f"the session meta is of thread {leaf['id']}, the file name of thread {subject.thread_id}"
+        found.append(Problem("meta_foreign", path, 0, None, message, "the file is shown under the id in its name"))
+    return found
+
+
+_DAMAGES = {
+    "torn": ("zstd_torn", "the compressed file ends within a frame"),
+    "trailing": ("zstd_trailing", "bytes that are no zstd frame follow the content"),
+    "corrupt": ("zstd_corrupt", "the compressed file is damaged"),
+}
+
+
+def _spool_problem(file: OpenFile) -> Problem:
+    code, message = _DAMAGES[file.damage or "corrupt"]
+    return Problem(
+        code, file.rollout.path, None, None, message, "what could be decoded is shown, like a log with a torn tail"
+    )
