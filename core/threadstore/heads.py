@@ -19,6 +19,7 @@ import re
 import shutil
 import sqlite3
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -185,10 +186,9 @@ class StateDatabase:
             if self.identity() == before:
                 self._identity = before
                 break
-        with sqlite3.connect(target) as connection:
+        with closing(sqlite3.connect(target)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             connection.execute("PRAGMA journal_mode=DELETE")
-        connection.close()
         self._open(target)
 
     def _fail(self, reason: str) -> None:

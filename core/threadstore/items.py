@@ -259,13 +259,18 @@ ITEMS: dict[str, Struct] = {
     "custom_tool_call": _item(_ID, _STATUS, _CALL_ID, _text("name"), _NAMESPACE, _text("input"), _SECRET),
     "custom_tool_call_output": _item(_ID, _CALL_ID, _text("name", Sent.MAYBE), _OUTPUT),
     "tool_search_call": _item(
-        _ID, _text("call_id", Sent.NULL), _STATUS, _text("execution"), Field("arguments", is_anything, Sent.NEED)
+        _ID,
+        _text("call_id", Sent.NULL),
+        _STATUS,
+        _text("execution"),
+        Field("arguments", is_anything, Sent.NEED),
+        _SECRET,
     ),
     "tool_search_output": _item(
         _ID, _text("call_id", Sent.NULL), _text("status"), _text("execution"), Field("tools", is_list, Sent.NEED)
     ),
-    "web_search_call": _item(_ID, _STATUS, _shape("action", _WEB_ACTION, Sent.MAYBE)),
-    "image_generation_call": _item(_ID, _text("status"), _text("revised_prompt", Sent.MAYBE), _text("result")),
+    "web_search_call": _item(_ID, _STATUS, _shape("action", _WEB_ACTION, Sent.MAYBE), _SECRET),
+    "image_generation_call": _item(_ID, _text("status"), _text("revised_prompt", Sent.MAYBE), _text("result"), _SECRET),
     "compaction": _item(_ID, _text("encrypted_content")),
     "context_compaction": _item(_ID, _text("encrypted_content", Sent.MAYBE)),
     "configuration_update": Struct((_shape("reasoning", _EFFORT),)),

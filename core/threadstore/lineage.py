@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from threadstore.errors import LineageError
-from threadstore.names import RolloutFile
+from threadstore.names import RolloutFile, canonical_id
+from threadstore.schema import is_uuid
 
 DEEPEST = 10_000  # segments; Codex flattens chains, so real ones are short
 
@@ -47,12 +48,21 @@ class Segment:
 def base_of(meta: dict[str, Any]) -> Position | None:
     """The `history_base` of a session meta; None without one or with one that isn't understood."""
     base = meta.get("history_base")
+    if isinstance(base, list):  # the members by position: what Codex decodes, too
+        base = dict(zip(_MEMBERS, base, strict=False))
     if not isinstance(base, dict):
         return None
-    rollout_id, ordinal, offset = (base.get(k) for k in ("thread_id", "end_ordinal_exclusive", "end_byte_offset"))
-    if isinstance(rollout_id, str) and isinstance(ordinal, int) and isinstance(offset, int):
-        return Position(rollout_id.lower(), ordinal, offset)
+    rollout_id, ordinal, offset = (base.get(key) for key in _MEMBERS)
+    if is_uuid(rollout_id) and _is_count(ordinal) and _is_count(offset):
+        return Position(canonical_id(rollout_id), ordinal, offset)
     return None
+
+
+_MEMBERS = ("thread_id", "end_ordinal_exclusive", "end_byte_offset")
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def is_paginated(meta: dict[str, Any]) -> bool:

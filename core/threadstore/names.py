@@ -19,7 +19,7 @@ _ROLLOUT = re.compile(
     rf"rollout-(?P<stamp>.{{19}})-(?P<thread>{_UUID})(?:_(?P<rollout>{_UUID}))?\.jsonl(?P<zst>\.zst)?"
 )
 _UUID_ONLY = re.compile(_UUID)
-_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d")
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,6 +74,18 @@ def parse_rollout(path: str) -> RolloutFile | None:
 def is_thread_id(text: str) -> bool:
     """True for a UUID in the spelling that Codex writes, in either case."""
     return _UUID_ONLY.fullmatch(text) is not None
+
+
+_ID = re.compile(r"(?:urn:uuid:)?(\{)?([0-9a-f-]{32,36})(?(1)\})")
+
+
+def canonical_id(text: str) -> str:
+    """A UUID in the spelling of file names; Codex compares values, whatever the spelling. Other text in lower case."""
+    match = _ID.fullmatch(text.lower())
+    digits = match[2].replace("-", "") if match is not None else ""
+    if len(digits) != 32:
+        return text.lower()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def relocate(path: str) -> str | None:

@@ -25,12 +25,12 @@ from threadstore.heads import Head, Row
 from threadstore.lineage import Segment, base_of, is_paginated, resolve
 from threadstore.lines import Line, Log, forward
 from threadstore.metas import REJECTED, Metas
-from threadstore.names import RolloutFile
+from threadstore.names import RolloutFile, canonical_id
 from threadstore.opened import OpenFile, OpenLineage, first_dialect, open_rollout
 from threadstore.projection import Projection, View
 from threadstore.records import Record, decode, is_blank
 from threadstore.replay import Replay, ReverseScan, history_item, initial_window
-from threadstore.scan import FullScan, Source
+from threadstore.scan import FullScan, Source, may_have_mattered
 from threadstore.spool import Spool
 
 _KEPT = 4  # threads whose passes are kept
@@ -87,7 +87,8 @@ class Projector:
         except LineageError as broken:
             segments, error = [Segment(rollout, self._metas.read(rollout), None, None)], broken
         with self._open(segments) as lineage:
-            basis = tuple(file.basis for file in reversed(lineage.files))
+            # A broken lineage may be mended by a file that we have not seen, so what is said of it holds only now.
+            basis = tuple(file.basis for file in reversed(lineage.files)) if error is None else ()
             if error is not None and view in _NEED_LINEAGE:
                 return Projection(None, basis, b"", error.message)
             extents, generation = self._make(subject, view, lineage, error)
@@ -323,7 +324,10 @@ def _torn_tail(scan: FullScan, lineage: OpenLineage) -> Problem | None:
     code = "nul_run" if b"\0" in tail else "torn_tail"
     message = "the file ends in NUL bytes" if code == "nul_run" else "the last line was cut short"
     consequence = "it is passed over; the next record begins on a fresh line"
-    return Problem(code, path, scan.offset, log.size - scan.offset, message, consequence)
+    uncertain = may_have_mattered(tail)
+    if uncertain:
+        consequence += "; it may have been a rollback, a checkpoint or a change of settings"
+    return Problem(code, path, scan.offset, log.size - scan.offset, message, consequence, uncertain)
 
 
 def _meta_problems(subject: Subject, lineage: OpenLineage) -> list[Problem]:
@@ -339,7 +343,7 @@ def _meta_problems(subject: Subject, lineage: OpenLineage) -> list[Problem]:
     if REJECTED in leaf:
         message = f"the session meta is not accepted by Codex: {leaf[REJECTED]}"
         found.append(Problem("meta_rejected", path, 0, None, message, "what can be read of it is used", uncertain=True))
-    if isinstance(leaf.get("id"), str) and leaf["id"].lower() != subject.thread_id:
+    if isinstance(leaf.get("id"), str) and canonical_id(leaf["id"]) != subject.thread_id:
         message = f"the session meta is of thread {leaf['id']}, the file name of thread {subject.thread_id}"
         found.append(Problem("meta_foreign", path, 0, None, message, "the file is shown under the id in its name"))
     return found

@@ -85,6 +85,9 @@ class Skip:
     recovered: tuple[Record, ...] = ()
 
 
+_METADATA = b',"metadata":'
+
+
 def _payload_span(data: bytes) -> tuple[int, int]:
     """The envelope's payload. The usual key order is tried first: it ends at the closing brace or before
     `,"metadata":`.
@@ -93,9 +96,11 @@ def _payload_span(data: bytes) -> tuple[int, int]:
     if at > 0 and data.startswith(b'{"timestamp":"') and data[-1:] == b"}":
         start = at + len(b'"payload":')
         end = spans.value_end(data, start)
-        if data[end : end + 1] == b"}" and end + 1 == len(data):
-            return start, end
-        if data.startswith(b',"metadata":', end) and b'"payload":' not in data[end:]:
+        if data.startswith(_METADATA, end):
+            last = spans.value_end(data, end + len(_METADATA))
+        else:
+            last = end
+        if last + 1 == len(data):
             return start, end
     first = len(data) - len(data.lstrip(b" \t\r"))
     span = spans.member(data, first, b"payload")
@@ -208,7 +213,9 @@ def dialect_of(line: Line) -> Dialect:
     return Dialect.BARE if is_bare_meta(document) or "record_type" in document else Dialect.ENVELOPE
 
 
-_START = b'{"timestamp":'
+RECORD_START = b'{"timestamp":'
+_CUT = "unexpected end of data"  # what orjson says of a text that is the beginning of another one
+_MOST_STARTS = 64  # places in a damaged line where a record is looked for: each may cost a look at the whole line
 
 
 def _damaged(line: Line, message: str, dialect: Dialect) -> Skip:
@@ -222,9 +229,9 @@ def _damaged(line: Line, message: str, dialect: Dialect) -> Skip:
     except UnicodeDecodeError as error:
         return Skip(line, "bad_utf8", f"bytes that are not UTF-8, {error.start} bytes into the line", recovered)
     if recovered:
-        return Skip(line, "spliced", "two records on one line", recovered)
-    if not line.ended:
-        return Skip(line, "torn_tail", "the last line was cut short")
+        return Skip(line, "spliced", "more on one line than one record", recovered)
+    if not line.ended or message.startswith(_CUT):
+        return Skip(line, "torn_tail", "the line was cut short")
     return Skip(line, "bad_record", f"not a JSON text: {message}")
 
 
@@ -234,8 +241,10 @@ def _recover(line: Line, dialect: Dialect) -> tuple[Record, ...]:
         return ()
     data = line.data
     found: list[Record] = []
-    at = data.find(_START)
-    while at >= 0 and len(found) < 64:
+    at = data.find(RECORD_START)
+    for _ in range(_MOST_STARTS):
+        if at < 0:
+            break
         try:
             end = spans.value_end(data, at)
         except ValueError:
@@ -244,16 +253,16 @@ def _recover(line: Line, dialect: Dialect) -> tuple[Record, ...]:
         record = _decode_piece(piece)
         if record is not None:
             found.append(record)
-            at = data.find(_START, end)
+            at = data.find(RECORD_START, end)
         else:
-            at = data.find(_START, at + 1)
+            at = data.find(RECORD_START, at + 1)
     return tuple(found)
 
 
 def _decode_piece(piece: Line) -> Record | None:
     try:
-        document = orjson.loads(piece.data)
-    except orjson.JSONDecodeError:
+        document = loads(piece.data)
+    except ValueError:
         return None
     if not isinstance(document, dict) or schema.too_deep(piece.data, document):
         return None

@@ -21,7 +21,7 @@ from enum import IntEnum
 from threadstore.errors import Problem
 from threadstore.lineage import is_paginated
 from threadstore.lines import Line
-from threadstore.records import Dialect, Json, Record, Skip, decode, dialect_of, is_blank
+from threadstore.records import RECORD_START, Dialect, Json, Record, Skip, decode, dialect_of, is_blank
 from threadstore.turns import LegacyTurns, PaginatedTurns, Tracker
 from threadstore.usage import UsageTracker
 
@@ -52,7 +52,13 @@ _MARKER = re.compile(
     rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"(?:response_item|token_usage_record|event_msg","payload":\{"type":'
     rb'"(?:item_completed|agent_message|user_message|agent_reasoning|token_count)")'
 )
+_MOST_PIECES = 64  # of one line are looked at
 _HEAD = re.compile(rb'\{"timestamp":"[^"]*",(?:"ordinal":(\d+),)?')
+#: The tags of a line, as far as they tell what kind of record it is.
+_TAGS = re.compile(
+    rb'"type":"(?:(?:event_msg|response_item)","payload":\{"type":"\w+"|(?!event_msg"|response_item")\w+","payload":\{")'
+)
+_TELLING = 160  # bytes that two lines begin with can't be the same by chance
 _FRACTION = re.compile(r"\.(\d+)")
 
 
@@ -94,6 +100,7 @@ class FullScan:
         self._metas = 0
         self._segment_start = 0  # lines before the current segment
         self._ordinal: int | None = None
+        self._lost = 0  # records that lines passed over since then may have held
         self._retried: tuple[bytes, int, int] | None = None  # a damaged line that the next one may repeat
         self._open_turns: set[str] = set()
         self._inherited_marked = False
@@ -204,6 +211,7 @@ class FullScan:
 
     def _skip(self, skip: Skip) -> None:
         self._note_retry(skip.line)
+        self._lost += max(1, skip.line.data.count(RECORD_START))
         if skip.code == "unknown":
             self._add(skip.line, Kind.UNKNOWN)
             self.counts["unknown"] += 1
@@ -213,7 +221,7 @@ class FullScan:
             self._add(record.line, Kind.RECOVERED)
         self.counts["damaged"] += 1
         self._retried = (skip.line.data, skip.line.start, len(self.problems))
-        uncertain = _MARKER.match(skip.line.data) is None
+        uncertain = may_have_mattered(skip.line.data)
         consequence = "the line is passed over, as Codex does"
         if skip.recovered:
             consequence += f"; {len(skip.recovered)} whole records in it are shown in full_history.jsonl only"
@@ -221,7 +229,10 @@ class FullScan:
             consequence += "; Codex 0.171.0 refuses the whole thread because of it"
         if uncertain:
             consequence += "; it may have been a rollback, a checkpoint or a change of settings"
-        self._problem(skip.line, skip.code, skip.reason, consequence, uncertain=uncertain)
+        code, reason = skip.code, skip.reason
+        if not skip.line.ended and self.segment + 1 < len(self.sources):
+            code, reason = "lineage_inside", "what was inherited ends inside this line"
+        self._problem(skip.line, code, reason, consequence, uncertain=uncertain)
 
     def _note_retry(self, line: Line) -> None:
         """A writer that failed in the middle of a record repeats it whole on a new line (FAULTS 2)."""
@@ -253,8 +264,8 @@ class FullScan:
                 "file order rules; Codex's turn list passes it over",
             )
             return
-        self._ordinal = ordinal
-        if expected is None or ordinal == expected + 1:
+        self._ordinal, lost, self._lost = ordinal, self._lost, 0
+        if expected is None or expected < ordinal <= expected + 1 + lost:
             return
         code = (
             "ordinal_duplicate" if ordinal == expected else "ordinal_backwards" if ordinal < expected else "ordinal_gap"
@@ -292,6 +303,20 @@ class FullScan:
         self.problems.append(Problem(code, path, line.start, length, message, consequence, uncertain))
 
 
+def may_have_mattered(data: bytes) -> bool:
+    """False for a damaged line of which every piece is known to be neither rollback nor checkpoint nor settings."""
+    if b"\0" in data:
+        return True  # nobody knows what the NULs stand for
+    at = 0
+    for _ in range(_MOST_PIECES):
+        if _MARKER.match(data, at) is None:
+            return True
+        at = data.find(RECORD_START, at + 1)
+        if at < 0:
+            return False
+    return True
+
+
 def _start_ordinal(meta: Json) -> int:
     """The first ordinal of a sub-agent's own turns (FORMAT 15.4)."""
     start = meta.get("subagent_history_start_ordinal")
@@ -301,10 +326,13 @@ def _start_ordinal(meta: Json) -> int:
 def _repeats(torn: bytes, whole: bytes) -> bool:
     """True when `whole` is the record of which `torn` is the beginning; the time of writing may differ."""
     first, second = _HEAD.match(torn), _HEAD.match(whole)
-    if first is None or second is None or first[1] != second[1]:
-        return bool(torn) and len(torn) > 32 and whole.startswith(torn)
+    if first is None or second is None:
+        return len(torn) > _TELLING and whole.startswith(torn)
     rest = torn[first.end() :]
-    return whole.startswith(rest, second.end()) and (len(rest) > 8 or first[1] is not None)
+    if _TAGS.match(rest) is None or not whole.startswith(rest, second.end()):
+        return False  # what was lost may have been of another kind: the next record takes the same ordinal
+    same = first[0] == second[0] or (first[1] is not None and first[1] == second[1])
+    return same or len(rest) > _TELLING
 
 
 def _user_text(record: Record) -> str | None:

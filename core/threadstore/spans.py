@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import orjson
+
 _WHITE = re.compile(rb"[ \t\r\n]*+")
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _SCALAR = re.compile(rb"[^ \t\r\n,\]}]++")
@@ -67,9 +69,12 @@ def elements(data: bytes, at: int) -> Iterator[tuple[int, int]]:
 
 
 def member(data: bytes, at: int, key: bytes) -> tuple[int, int] | None:
-    """Start and end of one member's value; the last one when the key occurs twice; None when it doesn't occur."""
+    """Start and end of one member's value; the last one when the key occurs twice; None when it doesn't occur.
+
+    Escapes in a key mean what they stand for, as to any JSON reader.
+    """
     found = None
     for name, start, end in members(data, at):
-        if name == key:
+        if name == key or (b"\\" in name and orjson.loads(b'"%b"' % name).encode() == key):
             found = (start, end)
     return found

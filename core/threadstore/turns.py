@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from threadstore.boundaries import is_boundary
 from threadstore.records import Record
 
 LONGEST_TEXT = 64 << 10  # characters of a user's text that are kept
@@ -50,7 +49,6 @@ class Turn:
     user: list[str] = field(default_factory=list)
     items: int = 0
     empty: bool = True  # an implicit turn that only a checkpoint has opened so far
-    counts: bool = False  # it holds a boundary, so a rollback of one turn takes it away
 
     @property
     def shown_status(self) -> str:
@@ -66,25 +64,24 @@ def place_of(record: Record, segment: int) -> Place:
 class PaginatedTurns:
     """FORMAT 14.1: only lifecycle records open turns, the first terminal record wins.
 
-    Codex writes no rollback markers in this mode. Where another tool did, its turn list passes over them while its
-    model
-    history honours them; our list follows the history, so that both say the same of a turn.
+    Codex writes no rollback markers in this mode. Where another tool did, the model's history honours them and the
+    turn list of Codex does not (measured: tests/core/vectors); this list is the same as Codex's.
     """
 
     def __init__(self, first_ordinal: int = 0) -> None:
         self._first_ordinal = first_ordinal
+        self._segment = 0
+        self._next_ordinal = first_ordinal
         self.turns: list[Turn] = []
         self._by_id: dict[str, Turn] = {}
         self.current: Turn | None = None
 
     def feed(self, record: Record, segment: int, index: int) -> None:
         """Take the next record. `index` is not used in this mode."""
-        if record.ordinal is not None and record.ordinal < self._first_ordinal:
+        if not self._is_projected(record.ordinal, segment):
             return
         if record.type == "turn_context":
             _take_model(self._by_id.get(str(record.payload.get("turn_id"))) or self.current, record)
-        if record.type == "response_item" and self.current is not None and is_boundary(record.payload):
-            self.current.counts = True
         if record.type != "event_msg":
             return
         kind, payload = record.kind, record.payload
@@ -99,17 +96,15 @@ class PaginatedTurns:
             turn = self._by_id.get(payload["turn_id"])
             if turn is not None:
                 _take_item(turn, payload["item"])
-        elif kind == "thread_rolled_back":
-            self._roll_back(payload["num_turns"], place_of(record, segment))
 
-    def _roll_back(self, count: int, place: Place) -> None:
-        """Drop the last `count` turns that count, and what lies between and after them."""
-        for turn in reversed(self.turns):
-            if count == 0:
-                break
-            if turn.dropped_by is None:
-                turn.dropped_by = place
-                count -= turn.counts
+    def _is_projected(self, ordinal: int | None, segment: int) -> bool:
+        """False for records that Codex's list passes over: without ordinal, or with one that went back (FORMAT 5)."""
+        if segment != self._segment:
+            self._segment, self._next_ordinal = segment, self._first_ordinal
+        if ordinal is None or ordinal < self._next_ordinal:
+            return False
+        self._next_ordinal = ordinal + 1
+        return True
 
     def _get(self, turn_id: str, record: Record, segment: int) -> Turn:
         turn = self._by_id.get(turn_id)

@@ -21,6 +21,7 @@ from threadstore.items import ITEMS, PASSTHROUGH, ListOf, Sent, Shape, Struct, T
 
 _ALIASES = {"compaction_summary": "compaction"}
 _REMOTE = b'{"type":"input_text","text":"image content omitted because remote image URLs are not supported"}'
+_AUDIO = b'{"type":"input_text","text":"audio content omitted because you do not support audio input"}'
 
 
 def sent(document: dict[str, Any], raw: bytes) -> bytes | None:
@@ -48,7 +49,11 @@ def _is_plain(document: dict[str, Any], kind: str, struct: Struct) -> bool:
     """True when the document has the known fields in order, none hidden or null, and nothing in it needs a second
     look.
     """
-    if kind == "compaction_summary" or ("id" in document and not is_sent_id(document["id"])):
+    if (
+        kind == "compaction_summary"
+        or document.get("content") == []
+        or ("id" in document and not is_sent_id(document["id"]))
+    ):
         return False
     order = iter(struct.fields)
     for key, value in document.items():
@@ -70,7 +75,7 @@ def _is_plain_value(value: Any, shape: Shape) -> bool:
     if isinstance(shape, ListOf):
         return all(_is_plain_value(element, shape.element) for element in value)
     struct = shape.structs.get(value["type"]) if isinstance(shape, Tagged) else shape
-    if struct is None or str(value.get("image_url", "")).startswith("http"):
+    if struct is None or value["type"] in ("input_audio", "text") or str(value.get("image_url", "")).startswith("http"):
         return False
     names = [key for key in value if key != "type"]
     wanted = [field.name for field in struct.fields if value.get(field.name) is not None or field.sent is Sent.NULL]
@@ -121,6 +126,8 @@ def _encode_value(raw: bytes, shape: Shape) -> bytes:
     tag = orjson.loads(values["type"])
     if tag == "input_image" and _is_remote(values.get("image_url")):
         return _REMOTE
+    if tag == "input_audio":
+        return _AUDIO
     struct = shape.structs.get(tag)
     return _encode_struct(tag, struct, values) if struct is not None else b'{"type":"other"}'
 
