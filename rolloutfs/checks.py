@@ -3,8 +3,8 @@
 A mountpoint must be an empty folder: what a mount covers can't be seen, and programs that wrote there go on
 writing below it.  Mounting inside the store, or over a folder that contains it, would make the store read itself.
 
-A server that died leaves its mountpoint *dead* (every access fails with ENOTCONN).  That is on purpose: an empty folder in its place would make
-`rsync --delete` wipe a mirror.
+A server that died leaves its mountpoint *dead* (every access fails with ENOTCONN).  That is on purpose: an empty
+folder in its place would make `rsync --delete` wipe a mirror.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def store_root(store: str) -> str:
     root = os.path.realpath(store)
     if not os.path.isdir(root):
         raise MountError(
-            f"There is no store at {store}. Name the folder that has sessions/ in it: rolloutfs mount STORE MOUNTPOINT.",
+            f"There is no store at {store}. Name the folder that has sessions/ in it: "
+            "rolloutfs mount STORE MOUNTPOINT.",
             Exit.STORE,
         )
     if not any(os.path.isdir(os.path.join(root, name)) for name in FOLDERS):
@@ -46,12 +47,14 @@ def fuse() -> None:
     """That this user can mount FUSE file systems here at all."""
     if not os.path.exists(FUSE_DEVICE):
         raise MountError(
-            f"{FUSE_DEVICE} does not exist. Load the module (modprobe fuse), or start the container with --device {FUSE_DEVICE}.",
+            f"{FUSE_DEVICE} does not exist. Load the module (modprobe fuse), "
+            f"or start the container with --device {FUSE_DEVICE}.",
             Exit.FUSE,
         )
     if not os.access(FUSE_DEVICE, os.R_OK | os.W_OK):
         raise MountError(
-            f"This user may not open {FUSE_DEVICE}. Let an administrator run: chmod 0666 {FUSE_DEVICE}, or mount as root.",
+            f"This user may not open {FUSE_DEVICE}. Let an administrator run: "
+            f"chmod 0666 {FUSE_DEVICE}, or mount as root.",
             Exit.FUSE,
         )
     if os.geteuid() != 0 and shutil.which("fusermount3") is None:
@@ -118,8 +121,11 @@ def _apart(path: str, place: str, root: str) -> None:
 
 def is_dead(place: str) -> bool:
     """True for the mountpoint of a server that has ended."""
+    mounted = mounttable.find(place)
+    if mounted is None or not mounted.is_fuse:
+        return False
     try:
-        os.stat(place)
+        os.statvfs(place)  # unlike the answer of stat, that of statvfs is never cached
     except OSError as error:
         return error.errno in _DEAD
     return False

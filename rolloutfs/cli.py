@@ -36,8 +36,7 @@ def main() -> None:
 
 
 @main.command("mount", epilog=_EPILOG)
-@click.argument("store", required=False)
-@click.argument("mountpoint")
+@click.argument("paths", nargs=-1, required=True, metavar="[STORE] MOUNTPOINT")
 @click.option("-f", "--foreground", is_flag=True, help="Serve in this process until Ctrl-C; log to the terminal.")
 @click.option("--replace", is_flag=True, help="Clear away a dead mount that is left at MOUNTPOINT.")
 @click.option(
@@ -48,19 +47,20 @@ def main() -> None:
     help="Mount options, separated by commas. Generic ones (rw, noauto, x-...) are accepted and mean nothing; "
     "allow_other lets other users in, as far as permissions let them.",
 )
-def mount_command(
-    store: str | None, mountpoint: str, foreground: bool, replace: bool, options: tuple[str, ...]
-) -> None:
+def mount_command(paths: tuple[str, ...], foreground: bool, replace: bool, options: tuple[str, ...]) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.
 
     STORE defaults to $CODEX_HOME, then to ~/.codex. The command returns once the tree can be used.
     """
+    if len(paths) > 2:
+        raise click.UsageError("Give a store and a mountpoint, or a mountpoint alone.")
+    store, mountpoint = paths if len(paths) == 2 else (default_store(), paths[0])
 
     def run() -> None:
         from rolloutfs import mount
         from rolloutfs import options as mount_options
 
-        request = mount.Request(store or default_store(), mountpoint, foreground, replace, mount_options.parse(options))
+        request = mount.Request(store, mountpoint, foreground, replace, mount_options.parse(options))
         mount.mount(request, lambda line: click.echo(line, err=False))
 
     _exit(run)

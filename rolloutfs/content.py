@@ -2,14 +2,14 @@
 
 Rules, and where they come from:
 
-* A size is exact or a placeholder that is asked for again (FUSE 6.1).  `announced` remembers what the kernel was told last, so
-  that a placeholder doesn't shrink a file that somebody reads, nor empty its page cache.
+* A size is exact or a placeholder that is asked for again (FUSE 6.1).  `announced` remembers what the kernel was
+  told last, so that a placeholder doesn't shrink a file that somebody reads, nor empty its page cache.
 * An OPEN looks at the store.  If the content is not the one that was opened last, the kernel's pages are dropped.
-* A handle keeps what it opened (FAULTS 28).  If the content only grew, its reader follows.  If it was *replaced* while handles
-  are open, the two must not meet in one page cache.  So the inode stays with its old content, frozen, and the file moves to a
-  new inode number, its next *epoch*: the OPEN that noticed it is answered with ESTALE, upon which the kernel walks
-  the path once more with fresh look-ups (`LOOKUP_REVAL` in fs/namei.c) and opens the new inode; the program sees nothing.
-  When the last handle is gone the file returns to its own number.
+* A handle keeps what it opened (FAULTS 28).  If the content only grew, its reader follows.  If it was *replaced*
+  while handles are open, the two must not meet in one page cache.  So the inode stays with its old content, frozen,
+  and the file moves to a new inode number, its next *epoch*: the OPEN that noticed it is answered with ESTALE, upon
+  which the kernel walks the path once more with fresh look-ups (`LOOKUP_REVAL` in fs/namei.c) and opens the new
+  inode; the program sees nothing. When the handles of the old content are gone the file returns to its own number.
 * Two bounds on memory: projections are kept by weight, what is known about files by number.
 """
 
@@ -18,12 +18,13 @@ from __future__ import annotations
 import dataclasses
 import errno
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from threadstore.errors import StoreError
-from threadstore.projection import Projection, StoreView, View
+from threadstore.projection import Basis, Projection, StoreView, View
 
 from rolloutfs import freshness, inodes
 from rolloutfs.engine import Engine
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has open
 KNOWN: Final = 20_000  # files whose size is remembered
+_RETRY = 1.0  # seconds that the kernel's second walk along a path may take
 _ATTEMPTS = 4  # at a content that is replaced again and again while we look
 
 
@@ -52,10 +54,14 @@ class Announced:
 
 @dataclass(slots=True)
 class _Open:
-    """An inode with handles."""
+    """An inode with handles. `frozen`: its content is no longer that of the file. `seen`: when it last was (s,
+    monotonic).
+    """
 
     reader: Reader
+    seen: float
     handles: int = 0
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +71,11 @@ class _Handle:
 
 
 def _weight(version: Derived) -> int:
+    """Bytes of memory, about."""
     extents = version.extents
-    return 512 if extents is None else 1024 + 24 * len(extents) + len(extents.pool) + 200 * len(extents.sources)
+    if extents is None:
+        return 512
+    return 1024 + extents.weight + 200 * len(extents.sources)
 
 
 Times = Callable[[Node, Version], tuple[int, int]]
@@ -75,8 +84,8 @@ Times = Callable[[Node, Version], tuple[int, int]]
 class Contents:
     """State of all files.
 
-    Invariants: every inode in `_open` has at least one handle and a reader that is closed when the last one goes; a file has an
-    entry in `_epochs` exactly while its current inode is not its canonical one.
+    Invariants: every inode in `_open` has at least one handle and a reader that is closed when the last one goes; a
+    file has an entry in `_epochs` exactly while it is not to be found under its own number.
     """
 
     def __init__(self, engine: Engine, tree: Tree, files: StoreFiles, readme: bytes, times: Times) -> None:
@@ -90,6 +99,7 @@ class Contents:
         self._full: Recent[int, Derived] = Recent(PROJECTIONS, _weight)
         self._announced: Recent[int, Announced] = Recent(KNOWN)
         self._opened: Recent[int, object] = Recent(KNOWN)
+        self._retries: Recent[tuple[int, int], float] = Recent(256)
         self._epochs: dict[int, int] = {}
         self._open: dict[int, _Open] = {}
         self._handles: dict[int, _Handle] = {}
@@ -113,26 +123,36 @@ class Contents:
 
     async def measure(self, ino: int, node: Node) -> Announced:
         """The exact attributes of a file's inode, computed if they have to be. Never fails for one that is open."""
-        if self._is_frozen(ino):
+        state = self._open.get(ino)
+        if state is not None and state.frozen:
             return self._frozen(ino)
         try:
-            version = await self._version(node, with_extents=ino in self._open)
-            if ino in self._open and isinstance(version, Derived) and version.extents is None:  # opened meanwhile
+            version = await self._version(node, with_extents=state is not None)
+            if state is None and ino in self._open:  # opened meanwhile
                 version = await self._version(node, with_extents=True)
         except (KeyError, OSError, StoreError):
             if ino in self._open:  # gone or damaged: who has it open keeps what they have
                 return self._frozen(ino)
             raise
         state = self._open.get(ino)
-        size = version.size
+        if state is None:
+            return self._tell(ino, node, version, version.size)
+        if not self._follows(ino, state, version):
+            return self._frozen(ino)
+        return self._tell(ino, node, version, state.reader.size)
+
+    async def settle(self, node: Node) -> None:
+        """Before a look-up is answered: if an open inode's content was replaced, move the file to another number."""
+        ino = self.inode(node)
+        if ino not in self._open:
+            return
+        try:
+            version = await self._version(node, with_extents=True)
+        except (KeyError, OSError, StoreError):
+            return
+        state = self._open.get(ino)
         if state is not None:
-            if self._is_frozen(ino):
-                return self._frozen(ino)
-            if not state.reader.follow(version):
-                self._move(ino)
-                return self._frozen(ino)
-            size = state.reader.size
-        return self._tell(ino, node, version, size)
+            self._follows(ino, state, version)
 
     def glance(self, ino: int, node: Node) -> Announced | None:
         """Attributes that are known without computing anything; None for what has to be measured."""
@@ -153,36 +173,47 @@ class Contents:
         """Remember what the kernel was told about a folder or a link."""
         self._announced.put(ino, told)
 
-    async def open(self, ino: int, node: Node, invalidate: Callable[[int], None]) -> tuple[int, bool]:
-        """A handle, and whether the kernel may keep the pages that it has.
+    async def open(self, ino: int, node: Node, who: int, invalidate: Callable[[int], None]) -> tuple[int, bool]:
+        """A handle for thread `who`, and whether the kernel may keep the pages that it has.
 
         Calls `invalidate` when the kernel's attributes no longer hold. Raises OSError, ESTALE when the file is to be
         looked up again.
         """
         for _ in range(_ATTEMPTS):
-            self._must_be_current(ino)
             version = await self._version(node, with_extents=True)
-            self._must_be_current(ino)
             state = self._open.get(ino)
             if state is None:
                 try:
-                    state = _Open(reader(version, self._fds))
+                    state = self._open[ino] = _Open(reader(version, self._fds), time.monotonic())
                 except OSError as error:
                     if error.errno in (errno.ESTALE, errno.ENOENT):  # replaced since we looked
                         self._drop(node)
                         continue
                     raise
-                self._open[ino] = state
-            elif not state.reader.follow(version):
-                self._move(ino)
+            elif not self._follows(ino, state, version) and not self._may_have(state, who, node):
                 raise OSError(errno.ESTALE, "The content was replaced")
             return self._handle(ino, state, version, invalidate)
         raise OSError(errno.EIO, "The content is replaced faster than it can be opened")
 
+    def _may_have(self, state: _Open, who: int, node: Node) -> bool:
+        """True when an open may be answered with content that was replaced an instant ago.
+
+        The kernel walks the path again once, not twice. So when content is replaced again during the second walk,
+        the program gets what the file had after its open began: that is right, and better than an error that it
+        doesn't know.
+        """
+        began = self._retries.get((who, node.ino))
+        if began is not None and state.seen >= began and time.monotonic() - began < _RETRY:
+            self._retries.drop((who, node.ino))
+            return True
+        self._retries.put((who, node.ino), time.monotonic())
+        return False
+
     def _handle(self, ino: int, state: _Open, version: Version, invalidate: Callable[[int], None]) -> tuple[int, bool]:
         state.handles += 1
-        keep = self._opened.get(ino) == version.signature
-        self._opened.put(ino, version.signature)
+        signature = state.reader.signature
+        keep = self._opened.get(ino) == signature
+        self._opened.put(ino, signature)
         told = self._announced.get(ino)
         if not keep or (told is not None and told.size != state.reader.size):
             invalidate(ino)
@@ -203,45 +234,50 @@ class Contents:
             return
         del self._open[ino]
         state.reader.close()
-        base = inodes.canonical(ino)
-        if base in self._epochs and not any(inodes.with_epoch(base, n) in self._open for n in range(inodes.EPOCHS)):
-            del self._epochs[base]
+        self._choose(ino)
 
     # Epochs
 
-    def _is_frozen(self, ino: int) -> bool:
-        return ino in self._open and inodes.epoch(ino) != self._epochs.get(inodes.canonical(ino), 0)
+    def _follows(self, ino: int, state: _Open, version: Version) -> bool:
+        """True when an open inode shows this version; else it is frozen, and the file moves on."""
+        if not state.frozen and state.reader.follow(version):
+            state.seen = time.monotonic()
+            return True
+        if not state.frozen:
+            state.frozen = True
+            self._choose(ino)
+        return False
 
-    def _must_be_current(self, ino: int) -> None:
-        if inodes.epoch(ino) != self._epochs.get(inodes.canonical(ino), 0):
-            raise OSError(errno.ESTALE, "This inode's content was replaced")
-
-    def is_stale(self, ino: int) -> bool:
-        """True for a number of an epoch that is over and that nobody has open: it must be looked up again."""
-        return ino not in self._open and inodes.epoch(ino) != self._epochs.get(inodes.canonical(ino), 0)
+    def _choose(self, ino: int) -> None:
+        """Find the first number under which the file can be shown: one that isn't frozen. Its own, if possible."""
+        for number in range(inodes.EPOCHS):
+            state = self._open.get(inodes.with_epoch(ino, number))
+            if state is None or not state.frozen:
+                break
+        else:
+            raise OSError(errno.EMFILE, "Too many old versions of this file are open")
+        if number:
+            self._epochs[inodes.canonical(ino)] = number
+        else:
+            self._epochs.pop(inodes.canonical(ino), None)
 
     def _frozen(self, ino: int) -> Announced:
         told = self._announced.get(ino)
         size = self._open[ino].reader.size
         return dataclasses.replace(told, size=size) if told is not None else Announced(size, 0, 0)
 
-    def _move(self, ino: int) -> None:
-        """Leave an inode to its handles and give the file the next number that nobody uses."""
-        base, number = inodes.canonical(ino), inodes.epoch(ino)
-        for step in range(1, inodes.EPOCHS):
-            fresh = (number + step) % inodes.EPOCHS
-            if inodes.with_epoch(base, fresh) not in self._open:
-                if fresh:
-                    self._epochs[base] = fresh
-                else:
-                    self._epochs.pop(base, None)
-                return
-        raise OSError(errno.EMFILE, "Too many old versions of this file are open")
-
     # Versions
 
     async def _version(self, node: Node, *, with_extents: bool) -> Version:
         """What the file contains now."""
+        try:
+            return await self._look(node, with_extents=with_extents)
+        except (KeyError, FileNotFoundError):  # archived or compressed since we looked at the folders?
+            if not node.thread or not self._engine.store.refresh():
+                raise
+        return await self._look(node, with_extents=with_extents)
+
+    async def _look(self, node: Node, *, with_extents: bool) -> Version:
         if node.kind is Kind.README:
             return self._readme
         if node.kind is Kind.STORE_FILE:
@@ -265,7 +301,17 @@ class Contents:
     def _holds(self, node: Node, projection: Projection) -> bool:
         if node.kind is Kind.STORE_VIEW:
             return not self._renewals[node.ino].is_due()
+        if node.kind is Kind.ROLLOUT:
+            return all(self._is_same(one) for one in projection.basis)
         return self._engine.store.is_current(node.thread, projection)
+
+    def _is_same(self, basis: Basis) -> bool:
+        try:
+            status = self._files.stat(basis.path)
+        except OSError:
+            return False
+        now = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        return now == (basis.dev, basis.ino, basis.size, basis.mtime_ns)
 
     async def _project(self, node: Node) -> Projection:
         if isinstance(node.view, StoreView):

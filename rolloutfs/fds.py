@@ -1,7 +1,8 @@
 """Open files of the store and the spool, shared by everything that reads them.
 
-A handle pins the files that its content lies in, so that it can go on when they are renamed, replaced, compressed or
-deleted.  Those that nobody pins stay open for a while, since a tool that reads one file of a thread soon reads the next.
+A handle pins the files that its content lies in, so that it can go on when they are renamed, replaced, compressed
+or deleted.  Those that nobody pins stay open for a while, since a tool that reads one file of a thread soon reads
+the next.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Invariant: every file in `_files` is open; those without pins are in `_idle`, oldest first, at most `IDLE` of them."""
+    """Invariant: every file in `_files` is open; those without pins are in `_idle`, oldest first, at most `IDLE`
+    of them.
+    """
 
     def __init__(self, files: StoreFiles, idle: int = IDLE) -> None:
         self._opener = files
@@ -73,8 +76,8 @@ class Guard:
     """Notices when the first `limit` bytes of an open file are no longer what they were (FAULTS 28).
 
     A log only grows.  One that was cut, or cut and written anew, under the same inode would give other bytes at the
-    same offsets; serving them as the old content would be a lie.  Growth is told from a rewrite by the last bytes before
-    `limit`, compared when size or mtime moved.
+    same offsets; serving them as the old content would be a lie.  Growth is told from a rewrite by the last bytes
+    before `limit`, compared when size or mtime moved.
     """
 
     __slots__ = ("_descriptor", "_mark", "_stamp", "broken", "limit")

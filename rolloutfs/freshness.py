@@ -1,7 +1,8 @@
 """How long an answer may be relied on: the one place for that policy.
 
-The kernel keeps attributes and names for the times below; a change is seen after that long at the latest, and by an OPEN at
-once.  Our own view of which rollouts exist is renewed as often as it can be without costing more than a few percent.
+The kernel keeps attributes and names for the times below; a change is seen after that long at the latest, and by an
+OPEN at once.  Our own view of which rollouts exist is renewed as often as it can be without costing more than a few
+percent.
 """
 
 from __future__ import annotations

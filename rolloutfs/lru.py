@@ -15,7 +15,9 @@ def _one(_value: object) -> int:
 
 
 class Recent(Generic[K, V]):
-    """Invariant: `_total` is the sum of `weigh` over all values, and at most `bound` unless a single value is heavier."""
+    """Invariant: `_total` is the sum of `weigh` over all values, and at most `bound` unless a single value is
+    heavier.
+    """
 
     __slots__ = ("_items", "_total", "_weigh", "bound")
 

@@ -2,13 +2,13 @@
 
     check -> spool folder -> pyfuse3.init (the kernel has the mount) -> [background: fork] -> serve -> unmount
 
-In the background the fork comes after `init`, so that errors still reach the terminal, and before trio and any thread or
-worker.  The command returns 0 only once the mount answers.  For that the first process must let go of
-its copy of the FUSE descriptor: as long as anybody holds it, a server that died leaves requests waiting for ever
+In the background the fork comes after `init`, so that errors still reach the terminal, and before trio and any
+thread or worker.  The command returns 0 only once the mount answers.  For that the first process must let go of its
+copy of the FUSE descriptor: as long as anybody holds it, a server that died leaves requests waiting for ever
 instead of failing.
 
-The mount is taken away when the server was asked to end.  After an error of ours it is left dead (FUSE 6.5): an empty folder
-would look like a store whose threads were all deleted.
+The mount is taken away when the server was asked to end.  After an error of ours it is left dead (FUSE 6.5): an
+empty folder would look like a store whose threads were all deleted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import contextlib
 import logging
 import os
 import resource
+import shlex
 import signal
 import threading
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from rolloutfs.errors import Exit, MountError
 from rolloutfs.mounttable import SUBTYPE
 from rolloutfs.operations import Operations
 from rolloutfs.pool import open_pool
+from rolloutfs.spoolfolder import SpoolFolder
 from rolloutfs.worker import Place
 
 log = logging.getLogger(__name__)
@@ -58,28 +60,28 @@ class Request:
 def mount(request: Request, say: Callable[[str], None]) -> None:
     """Mount and, in the foreground, serve until the end. Raises MountError.
 
-    In the background it returns in the process that called it once the mount can be used; `say` takes lines for the user.
+    In the background it returns in the process that called it once the mount can be used; `say` takes lines for the
+    user.
     """
     logs.to_terminal()
     root = checks.store_root(request.store)
     checks.fuse()
     place = checks.mountpoint(request.mountpoint, root, replace=request.replace)
+    log = (-1, None) if request.foreground else logs.open_file(place)
     spool = spoolfolder.make(os.path.join(root, "sessions"), os.path.join(root, "archived_sessions"), place)
     try:
-        store = _open_store(root, spool.path)
-        server = _Server(store, Place(root, spool.path), place, request.options)
-        if request.foreground:
-            server.serve(lambda: say(f"{root} is mounted on {place}. Ctrl-C unmounts it."))
-            return
-        log_target, log_path = logs.open_file(place)
-        if _in_background(server, place, log_target):
-            say(f"{root} is mounted on {place}. Unmount it with: rolloutfs umount {place}")
-            if log_path is None:
-                say("There is no folder for a log ($XDG_STATE_HOME): the server writes none.")
-            spool = None  # type: ignore[assignment]  # it belongs to the server now
-    finally:
-        if spool is not None:
-            spool.remove()
+        server = _Server(_open_store(root, spool.path), spool, place, request.options)
+    except BaseException:
+        spool.remove()
+        raise
+    if request.foreground:
+        server.serve(lambda: say(f"{root} is mounted on {place}. Ctrl-C unmounts it."))
+        return
+    log_target, log_path = log
+    _in_background(server, place, log_target)
+    say(f"{root} is mounted on {place}. Unmount it with: rolloutfs umount {shlex.quote(place)}")
+    if log_path is None:
+        say("There is no folder for a log ($XDG_STATE_HOME): the server writes none.")
 
 
 def _open_store(root: str, spool: str) -> ThreadStore:
@@ -90,13 +92,13 @@ def _open_store(root: str, spool: str) -> ThreadStore:
 
 
 class _Server:
-    """A mount that the kernel knows; `serve` answers for it, once, and ends it."""
+    """A mount that the kernel knows; `serve` answers for it, once, and ends it and the spool."""
 
-    def __init__(self, store: ThreadStore, place: Place, mountpoint: str, options: frozenset[str]) -> None:
-        self._store = store
-        self._place = place
+    def __init__(self, store: ThreadStore, spool: SpoolFolder, mountpoint: str, options: frozenset[str]) -> None:
+        self._spool = spool
+        self._place = Place(store.root, spool.path)
         self._engine = Engine(store, None)
-        self._operations = Operations(self._engine, readme.text(place.root, mountpoint))
+        self._operations = Operations(self._engine, readme.text())
         wanted = {*pyfuse3.default_options, "ro", f"fsname={SUBTYPE}", f"subtype={SUBTYPE}", *options}
         try:
             pyfuse3.init(self._operations, mountpoint, wanted)
@@ -121,6 +123,7 @@ class _Server:
             clean = True
         finally:
             pyfuse3.close(unmount=clean)
+            self._spool.remove()
 
     async def _main(self, ready: Callable[[], None]) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
@@ -152,8 +155,8 @@ def _allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _in_background(server: _Server, mountpoint: str, log_target: int) -> bool:
-    """Serve in a process of its own. True once the mount answers; MountError when it won't."""
+def _in_background(server: _Server, mountpoint: str, log_target: int) -> None:
+    """Serve in a process of its own; returns once the mount answers. MountError when it won't."""
     reading, writing = os.pipe()
     first = os.fork()
     if first == 0:
@@ -171,7 +174,6 @@ def _in_background(server: _Server, mountpoint: str, log_target: int) -> bool:
         if said != _READY:
             raise MountError(f"The server ended at once: {os.fsdecode(said + pipe.read())}", Exit.INTERNAL)
     _wait_for_answer(mountpoint)
-    return True
 
 
 def _daemon(server: _Server, writing: int, log_target: int) -> NoReturn:

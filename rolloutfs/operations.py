@@ -3,7 +3,8 @@
 Nothing is decided here.  Every handler goes through `guarded`, because an exception that leaves a handler ends the
 mount for everybody (pyfuse3#53), and a request that is never answered leaves its program unkillable.
 
-What isn't defined stays at pyfuse3's default, ENOSYS, on purpose: the kernel then stops asking (xattr, flush, access, fsync).
+What isn't defined stays at pyfuse3's default, ENOSYS, on purpose: the kernel then stops asking (xattr, flush,
+access, fsync).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pyfuse3 import (
     XAttrNameT,
 )
 from threadstore.errors import StoreError
+from threadstore.names import is_thread_id
 from threadstore.store import Links
 
 from rolloutfs import freshness
@@ -39,7 +41,7 @@ from rolloutfs.attributes import BLOCK, Attributes, Clock, Describer
 from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import Listing, Node, Tree, needs_links
+from rolloutfs.tree import Kind, Listing, Node, Tree, needs_links
 from rolloutfs.worker import code_of
 
 log = logging.getLogger(__name__)
@@ -97,7 +99,11 @@ class Operations(pyfuse3.Operations):
         """Find a name in a folder."""
         self._rescans.perhaps()
         parent = self._node(parent_inode)
-        node = self.tree.lookup(parent, os.fsdecode(name), await self._links(parent))
+        text = os.fsdecode(name)
+        if parent.kind is Kind.THREADS and text not in self._engine.store and is_thread_id(text):
+            self._engine.store.refresh()
+        node = self.tree.lookup(parent, text, await self._links(parent))
+        await self.contents.settle(node)
         attributes = self._describer.glance(node)
         self.tree.remember(node)
         return self._entry(attributes)
@@ -111,8 +117,6 @@ class Operations(pyfuse3.Operations):
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
         """Exact attributes."""
         self._rescans.perhaps()
-        if self.contents.is_stale(inode):
-            raise FUSEError(errno.ESTALE)
         node = self._node(inode)
         return self._entry(await self._describer.measure(inode, node, await self._links(node)))
 
@@ -161,7 +165,7 @@ class Operations(pyfuse3.Operations):
         if flags & (os.O_ACCMODE | os.O_TRUNC):
             _read_only()
         self._rescans.perhaps()
-        handle, keep = await self.contents.open(inode, self._node(inode), _invalidate)
+        handle, keep = await self.contents.open(inode, self._node(inode), ctx.pid, _invalidate)
         return FileInfo(fh=FileHandleT(handle), keep_cache=keep)
 
     @guarded
@@ -294,7 +298,9 @@ class Operations(pyfuse3.Operations):
 
 
 def _invalidate(ino: int) -> None:
-    """Make the kernel ask for attributes again. `attr_only`: a full invalidation from here would deadlock (FUSE 6.2)."""
+    """Make the kernel ask for attributes again. `attr_only`: a full invalidation from here would deadlock (FUSE
+    6.2).
+    """
     try:
         pyfuse3.invalidate_inode(InodeT(ino), attr_only=True)
     except OSError as error:

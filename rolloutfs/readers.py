@@ -104,6 +104,7 @@ class Reader(Protocol):
     """A version pinned for reading."""
 
     size: int
+    signature: object
 
     def follow(self, version: Version) -> bool:
         """Go on with a newer version, if what is being read is a prefix of it."""
@@ -128,6 +129,7 @@ class _LiteralReader:
     def __init__(self, version: Literal) -> None:
         self._content = version.content
         self.size = version.size
+        self.signature = version.signature
 
     def follow(self, version: Version) -> bool:
         return isinstance(version, Literal) and version.content == self._content
@@ -145,6 +147,7 @@ class _PlainReader:
         self._file = files.pin(version.path, version.dev, version.ino)
         self._guard = Guard(self._file.descriptor, version.size)
         self.size = version.size
+        self.signature = version.signature
         if self._guard.broken:
             self.close()
             raise OSError(errno.ESTALE, "The file was cut meanwhile", version.path)
@@ -157,6 +160,7 @@ class _PlainReader:
         if version.size > self.size:
             self._guard.extend(version.size)
             self.size = version.size
+        self.signature = version.signature
         return True
 
     def read(self, offset: int, length: int) -> bytes:
@@ -180,6 +184,7 @@ class _DerivedReader:
         self._generation = version.projection.generation
         self._pinned = self._pin(version.extents)
         self.size = version.size
+        self.signature = version.signature
 
     def _pin(self, extents: Extents) -> list[tuple[OpenFile, Guard]]:
         pinned: list[tuple[OpenFile, Guard]] = []
@@ -210,6 +215,8 @@ class _DerivedReader:
                 return True
             self._release(self._pinned)
             self._pinned, self._extents, self.size = pinned, version.extents, version.size
+        if version.size == self.size:
+            self.signature = version.signature
         return True
 
     def read(self, offset: int, length: int) -> bytes:

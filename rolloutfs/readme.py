@@ -9,7 +9,7 @@ from rolloutfs import __version__
 _TEXT = """\
 # Your agent's threads, as files
 
-Made by rolloutfs {version} from `{store}`. Read-only: nothing here can harm the store, and reading changes nothing in it.
+Made by rolloutfs {version}. Read-only: nothing here can harm the store, and reading changes nothing in it.
 Everything is computed from the rollout files when it is read; there is no copy that could be stale.
 
     ls threads                                          every thread, archived ones and sub-agents too
@@ -23,7 +23,7 @@ Everything is computed from the rollout files when it is read; there is no copy 
 
 | file | content |
 | --- | --- |
-| effective_history.jsonl | the model's working memory: after compaction, rollback, revert and fork; each line is byte for byte the item in the log |
+| effective_history.jsonl | what the model remembers now; each line is byte for byte the item in the log |
 | model_input.jsonl | the same, normalised: exactly what the next request would carry as history |
 | full_history.jsonl | every record of the lineage, nothing hidden, each with `effective: true` or `false` |
 | world_state.json | world-state baseline, settings of the last turn, context window, tokens |
@@ -39,22 +39,20 @@ A derived file that can't be given truthfully answers "Input/output error"; `pro
 
 ## store/
 
-The store's own files as they lie on disk (`sessions/`, `archived_sessions/`, `session_index.jsonl`), and derived from all of them:
-`heads.jsonl` (thread and selected rollout), `problems.jsonl`, `stats.json`. Enough for a backup, and nothing secret.
+The store's own files as they lie on disk (`sessions/`, `archived_sessions/`, `session_index.jsonl`), and derived
+from all of them: `heads.jsonl` (thread and selected rollout), `problems.jsonl`, `stats.json`. Enough for a backup,
+and nothing secret.
 
+The links in lineage/ lead in circles (a fork to its origin and back): use `diff -r --no-dereference`.
 Sizes are exact, times and inode numbers are the same after a remount, so `rsync`, `tar`, `restic` and `borg` work.
 
-    rolloutfs umount {mountpoint}                       when you are done
+    rolloutfs umount MOUNTPOINT                         when you are done
 """
 
 
-def text(store: str, mountpoint: str) -> bytes:
-    """The README of one mount."""
-    return os.fsencode(_TEXT.format(version=__version__, store=_shown(store), mountpoint=_shown(mountpoint)))
-
-
-def _shown(path: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in path).replace("`", "'")
+def text() -> bytes:
+    """The same for every mount: a copy of the tree would else differ by where it was mounted."""
+    return _TEXT.format(version=__version__).encode()
 
 
 def times() -> tuple[int, int]:

@@ -1,4 +1,5 @@
-"""The private folder for decoded copies: made at the mount, removed at the unmount, swept at the next mount after a crash.
+"""The private folder for decoded copies: made at the mount, removed at the unmount, swept at the next mount after a
+crash.
 
 A folder is in use while somebody holds the lock on its `.lock` file.  The kernel drops that lock when the process
 ends, however it ends, so what is not locked is left over.  Making and sweeping exclude each other by a second lock.
@@ -34,7 +35,9 @@ class SpoolFolder:
 
 
 def make(*avoid: str) -> SpoolFolder:
-    """A new private folder (0700) in the user's cache, or where temporary files go when that can't be; below none of `avoid`."""
+    """A new private folder (0700) in the user's cache, or where temporary files go when that can't be; below none
+    of `avoid`.
+    """
     for parent in (platformdirs.user_cache_dir("rolloutfs"), None):
         if parent is not None and any(_is_below(parent, folder) for folder in avoid):
             continue

@@ -1,6 +1,6 @@
 """The shape of the mounted tree: which names there are, what each is, and its inode number. Pure: no FUSE in here.
 
-    /                      README.md  threads/  store/  problems.jsonl -> store/problems.jsonl  stats.json -> store/stats.json
+    /                      README.md, threads/, store/, and links to problems.jsonl and stats.json in store/
     /threads/ID/           the derived files of `View`, lineage/, rollouts/
     /threads/ID/lineage/   lineage.json, forked_from and parent (links, absent when there is none), forks/, agents/
     /threads/ID/rollouts/  every generation, decoded; `current` links to the selected one
@@ -76,7 +76,9 @@ _NEED_LINKS = frozenset({Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One file, folder or link. `name` is the name below rollouts/, or the path below the store; `target` that of a link."""
+    """One file, folder or link. `name` is the name below rollouts/, or the path below the store; `target` that of
+    a link.
+    """
 
     ino: int
     kind: Kind

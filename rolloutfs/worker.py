@@ -1,4 +1,5 @@
-"""What runs in a worker process: replaying and decoding, at low priority, away from the process that answers the kernel.
+"""What runs in a worker process: replaying and decoding, at low priority, away from the process that answers the
+kernel.
 
 A worker keeps its `ThreadStore` between jobs.  It ends with the serving process, however that ends: a thread
 waits for the parent's pidfd.  (PR_SET_PDEATHSIG would not do: it fires when the *thread* that started us ends.)
@@ -25,7 +26,9 @@ from threadstore.spool import Spool
 from threadstore.store import Links, ThreadStore
 
 NICENESS = 15
-LARGEST = 100 << 20  # bytes resident; a worker that keeps more after a job is replaced
+GROWTH = (
+    100 << 20
+)  # bytes resident; a worker that keeps more of its jobs than this, beside the store itself, is replaced
 _FILES = 4096
 
 R = TypeVar("R")
@@ -68,6 +71,7 @@ def code_of(error: Exception) -> int:
 
 
 _stores: dict[Place, ThreadStore] = {}
+_empty = [0]  # bytes resident with the store alone
 
 
 def _run(place: Place, job: Callable[[ThreadStore], R]) -> Answer[R]:
@@ -75,6 +79,7 @@ def _run(place: Place, job: Callable[[ThreadStore], R]) -> Answer[R]:
         store = _stores.get(place)
         if store is None:
             store = _stores[place] = ThreadStore(place.root, Spool(place.spool))
+            _empty[0] = _resident()
         else:
             store.refresh()
         return Answer(job(store))
@@ -125,7 +130,14 @@ def _end_with(pidfd: int) -> None:
 
 
 def is_spent() -> bool:
-    """True when a worker should be replaced after this job, so that one huge thread doesn't occupy memory for ever."""
+    """True when a worker should be replaced after this job, so that one huge thread doesn't occupy memory for ever.
+
+    What a large store needs for its names alone doesn't count: the next worker would need it again.
+    """
+    return _resident() > _empty[0] + GROWTH
+
+
+def _resident() -> int:
     with open("/proc/self/statm", "rb") as file:
         pages = int(file.read().split()[1])
-    return pages * resource.getpagesize() > LARGEST
+    return pages * resource.getpagesize()

@@ -74,6 +74,11 @@ class Extents:
         self._marks = marks
         self.size = size
 
+    @property
+    def weight(self) -> int:
+        """Bytes of memory that this takes, roughly."""
+        return 24 * len(self._style) + len(self.pool) + 64 * len(self.styles)
+
     @classmethod
     def of_bytes(cls, content: bytes) -> Extents:
         """Content that lies in memory as a whole."""

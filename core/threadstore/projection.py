@@ -37,7 +37,10 @@ class StoreView(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """One file that a projection was computed from: its path below the store and what `stat` said (bytes, ns)."""
+    """One file that a projection was computed from: its path below the store and what `stat` said (bytes, ns).
+
+    All zero for a file that wasn't there.
+    """
 
     path: str
     dev: int

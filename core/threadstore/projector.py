@@ -171,10 +171,11 @@ class Projector:
         known = self._scans.pop(thread_id, None)
         now = _Pass(lineage.identities(), lineage.ends(), None)
         first = len(lineage.files) - 1
-        if known is not None and known[0].continues(now.files, now.ends):
+        sources = _sources(lineage)  # the meta of a file that was just begun may have come since
+        if known is not None and known[0].continues(now.files, now.ends) and known[1].sources == sources:
             scan = known[1]
         else:
-            scan = FullScan(_sources(lineage))
+            scan = FullScan(sources)
             first = 0
         fresh = first == 0 and scan.is_new
         for number in range(first, len(lineage.files)):

@@ -45,6 +45,8 @@ class Record(NamedTuple):
     ordinal: int | None
     timestamp: str | None
     dialect: Dialect
+    metadata: Json | None = None  # the sibling of a response item's payload (FORMAT 3.4.2)
+    span: tuple[int, int] | None = None  # where the payload lies in `line.data`, when that was found on the way
 
     @property
     def kind(self) -> str:
@@ -58,11 +60,13 @@ class Record(NamedTuple):
 
     def payload_span(self) -> tuple[int, int]:
         """Start and end of the payload in `line.data`."""
+        if self.span is not None:
+            return self.span
         data = self.line.data
         if self.dialect is Dialect.BARE:
             start = len(data) - len(data.lstrip(b" \t\r"))
-            return start, spans.value_end(data, start)
-        return _payload_span(data)
+            return start, spans.value_end(spans.flat(data), start)
+        return (None if self.line.gaps else _plain_span(data, self.payload)) or _payload_span(data)
 
     def file_span(self, start: int, end: int) -> tuple[int, int]:
         """Offset and length in the file of `line.data[start:end]`."""
@@ -85,19 +89,23 @@ class Skip:
     recovered: tuple[Record, ...] = ()
 
 
+_PAYLOAD = b'"payload":'
 _METADATA = b',"metadata":'
+_SHORT = 2048  # bytes; looking at all of a shorter line for long integers costs less than finding its payload
+_LONGEST_HEAD = 160  # bytes before the payload of a line in the usual order
 
 
 def _payload_span(data: bytes) -> tuple[int, int]:
     """The envelope's payload. The usual key order is tried first: it ends at the closing brace or before
     `,"metadata":`.
     """
-    at = data.find(b'"payload":{', 0, 160)
+    at = data.find(_PAYLOAD, 0, _LONGEST_HEAD)
     if at > 0 and data.startswith(b'{"timestamp":"') and data[-1:] == b"}":
-        start = at + len(b'"payload":')
-        end = spans.value_end(data, start)
+        start = at + len(_PAYLOAD)
+        level = spans.flat(data)
+        end = spans.value_end(level, start)
         if data.startswith(_METADATA, end):
-            last = spans.value_end(data, end + len(_METADATA))
+            last = spans.value_end(level, end + len(_METADATA))
         else:
             last = end
         if last + 1 == len(data):
@@ -118,28 +126,59 @@ def decode(line: Line, dialect: Dialect = Dialect.ENVELOPE) -> Record | Skip:
     """What a line that isn't blank holds."""
     if line.flaw is not None:
         return Skip(line, line.flaw, _REASONS.get(line.flaw, "damaged"))
+    span = None
     try:
-        document = loads(line.data)
+        document = _loads(line.data)
+        if len(line.data) > _SHORT and not line.gaps and isinstance(document, dict):
+            span = _plain_span(line.data, document.get("payload"))
+        _check_numbers(line.data, span)
     except ValueError as error:
         return _damaged(line, str(error), dialect)
     if not isinstance(document, dict):
         return Skip(line, "bad_record", "a JSON value that is not an object")
     if schema.too_deep(line.data, document):
         return Skip(line, "bad_record", f"nested more than {schema.DEEPEST} levels deep")
-    return _bare(line, document) if dialect is Dialect.BARE else _envelope(line, document)
+    return _bare(line, document) if dialect is Dialect.BARE else _envelope(line, document, span)
 
 
 def loads(data: bytes) -> Any:
     """What orjson says, but for numbers that it and Codex's reader take differently. Raises ValueError."""
+    document = _loads(data)
+    _check_numbers(data, None)
+    return document
+
+
+def _loads(data: bytes) -> Any:
     try:
-        document = orjson.loads(data)
+        return orjson.loads(data)
     except orjson.JSONDecodeError as error:
         if "infinity" not in str(error):
             raise
-        document = _exactly(data)
-    if schema.may_have_long_integer(data):
+        return _exactly(data)
+
+
+def _plain_span(data: bytes, payload: object) -> tuple[int, int] | None:
+    """Where the payload lies, if it is spelled as orjson would spell it, and so as Codex does. None: not found.
+
+    Spelling it and comparing is many times faster than looking for its end. An equal text has nothing that the document
+    doesn't show, such as an integer that became a float.
+    """
+    at = data.find(_PAYLOAD, 0, _LONGEST_HEAD)
+    if at < 0 or not isinstance(payload, dict):
+        return None
+    try:
+        text = orjson.dumps(payload)
+    except orjson.JSONEncodeError:  # nested too deeply
+        return None
+    start = at + len(_PAYLOAD)
+    return (start, start + len(text)) if data.startswith(text, start) else None
+
+
+def _check_numbers(data: bytes, plain: tuple[int, int] | None) -> None:
+    """Raise ValueError for an integer that Codex's reader refuses; there is none between `plain`."""
+    looked_at = data if plain is None else data[: plain[0]] + data[plain[1] :]
+    if schema.may_have_long_integer(looked_at):
         _exactly(data)
-    return document
 
 
 def _exactly(data: bytes) -> Any:
@@ -166,15 +205,16 @@ _REASONS = {
 }
 
 
-def _envelope(line: Line, document: Json) -> Record | Skip:
+def _envelope(line: Line, document: Json, span: tuple[int, int] | None = None) -> Record | Skip:
     kind, payload = document.get("type"), document.get("payload")
     if not isinstance(kind, str) or not isinstance(payload, dict):
         return Skip(line, "bad_record", "no type or no payload")
     fault = schema.envelope_fault(document) or schema.payload_fault(kind, payload)
     if fault is not None:
         return Skip(line, fault.code, fault.reason)
-    ordinal = document.get("ordinal")
-    return Record(line, kind, payload, ordinal, document.get("timestamp"), Dialect.ENVELOPE)
+    time, ordinal, metadata = document.get("timestamp"), document.get("ordinal"), document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else None
+    return Record(line, kind, payload, ordinal, time, Dialect.ENVELOPE, metadata, span)
 
 
 def _bare(line: Line, document: Json) -> Record | Skip:
@@ -215,7 +255,7 @@ def dialect_of(line: Line) -> Dialect:
 
 RECORD_START = b'{"timestamp":'
 _CUT = "unexpected end of data"  # what orjson says of a text that is the beginning of another one
-_MOST_STARTS = 64  # places in a damaged line where a record is looked for: each may cost a look at the whole line
+_LEAST_EFFORT = 1 << 20  # bytes that may be looked at to find records in a damaged line, however short it is
 
 
 def _damaged(line: Line, message: str, dialect: Dialect) -> Skip:
@@ -240,15 +280,16 @@ def _recover(line: Line, dialect: Dialect) -> tuple[Record, ...]:
     if line.gaps or dialect is Dialect.BARE:
         return ()
     data = line.data
+    level = spans.flat(data)
     found: list[Record] = []
     at = data.find(RECORD_START)
-    for _ in range(_MOST_STARTS):
-        if at < 0:
-            break
+    effort = max(2 * len(data), _LEAST_EFFORT)  # every place where a record may begin costs a look at all that follows
+    while at >= 0 and effort > 0:
         try:
-            end = spans.value_end(data, at)
+            end = spans.value_end(level, at)
         except ValueError:
             end = len(data)
+        effort -= end - at
         piece = Line(line.start + at, line.start + end, data[at:end])
         record = _decode_piece(piece)
         if record is not None:

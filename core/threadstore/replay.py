@@ -31,7 +31,7 @@ from threadstore import spans
 from threadstore.boundaries import is_boundary
 from threadstore.history import Flag, History, Item, describe
 from threadstore.items import ITEMS
-from threadstore.records import Record, loads
+from threadstore.records import Record
 
 Json = dict[str, Any]
 
@@ -352,34 +352,24 @@ def _is_recorded(record: Record) -> bool:
     if kind == "message":
         return record.payload.get("role") != "system"
     if kind == "configuration_update":
-        return bool((_metadata(record) or {}).get("harness_authored_configuration"))
+        return bool((record.metadata or {}).get("harness_authored_configuration"))
     if kind in ("compaction_trigger", "ghost_snapshot"):
         return False
     return not _is_delivery(record)
 
 
-def _metadata(record: Record) -> Json | None:
-    """The sibling `metadata` of a response item (FORMAT 3.4.2)."""
-    data = record.line.data
-    if b'"metadata"' not in data:
-        return None
-    document = loads(data)
-    metadata = document.get("metadata")
-    return metadata if isinstance(metadata, dict) else None
-
-
 def _budget(record: Record) -> int | None:
     """Tokens that a tool output may have, where the record says so."""
-    budget = (_metadata(record) or {}).get("fallback_token_limit_override")
+    budget = (record.metadata or {}).get("fallback_token_limit_override")
     return budget if isinstance(budget, int) and budget >= 0 else None
 
 
 def _is_delivery(record: Record) -> bool:
     """True for an assistant message that only notes a delivery and is not history (FORMAT 3.4.2, last paragraph)."""
-    if b"codex:code-mode-delivery:v1:" not in record.line.data or record.payload.get("role") != "assistant":
-        return False
-    metadata = _metadata(record) or {}
+    metadata = record.metadata or {}
     mark = metadata.get("delivered_assistant_message")
+    if mark is None or record.payload.get("role") != "assistant":
+        return False
     content = record.payload.get("content")
     passthrough = record.payload.get("internal_chat_message_metadata_passthrough")
     return (

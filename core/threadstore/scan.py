@@ -328,11 +328,12 @@ def _repeats(torn: bytes, whole: bytes) -> bool:
     first, second = _HEAD.match(torn), _HEAD.match(whole)
     if first is None or second is None:
         return len(torn) > _TELLING and whole.startswith(torn)
+    if first[1] is not None and whole.startswith(torn):
+        return True  # the same ordinal at the same time
     rest = torn[first.end() :]
-    if _TAGS.match(rest) is None or not whole.startswith(rest, second.end()):
-        return False  # what was lost may have been of another kind: the next record takes the same ordinal
-    same = first[0] == second[0] or (first[1] is not None and first[1] == second[1])
-    return same or len(rest) > _TELLING
+    if first[1] != second[1] or _TAGS.match(rest) is None or not whole.startswith(rest, second.end()):
+        return False  # what was lost may have been of another kind: any next record takes the same ordinal
+    return first[1] is not None or first[0] == second[0] or len(rest) > _TELLING
 
 
 def _user_text(record: Record) -> str | None:

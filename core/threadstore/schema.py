@@ -83,9 +83,11 @@ def _cwd(value: Any) -> bool:
     return isinstance(value, str) and value.startswith("/")
 
 
+_USAGE_FIELDS = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens")
+
+
 def _usage(value: Any) -> bool:
-    names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens")
-    return isinstance(value, dict) and all(is_integer(value.get(name)) for name in names)
+    return isinstance(value, dict) and all(map(is_integer, map(value.get, _USAGE_FIELDS)))
 
 
 def _info(value: Any) -> bool:
@@ -338,12 +340,10 @@ def _fault(payload: Mapping[str, Any], rule: Rule | None, name: str) -> Fault | 
     for key, check in rule.required.items():
         if not check(payload.get(key)):
             return Fault("bad_record", f"{name} without a proper {key!r}")
-    for key, check in rule.optional.items():
-        value = payload.get(key)
-        if value is not None and not check(value):
-            return Fault("bad_record", f"{name} with a wrong {key!r}")
-    for key, check in rule.absent_or.items():
-        if key in payload and not check(payload[key]):
+    optional, absent_or = rule.optional, rule.absent_or
+    for key, value in payload.items():
+        wrong = not optional[key](value) if key in optional and value is not None else False
+        if wrong or (key in absent_or and not absent_or[key](value)):
             return Fault("bad_record", f"{name} with a wrong {key!r}")
     return None
 
@@ -374,7 +374,7 @@ def _compacted_fault(payload: Mapping[str, Any]) -> Fault | None:
 
 def too_deep(data: bytes, document: object) -> bool:
     """True when an accepted JSON text is nested deeper than Codex's reader follows."""
-    if data.count(b"{") + data.count(b"[") <= DEEPEST:
+    if _has_few_containers(data, document):
         return False
     level: list[object] = [document]
     for _ in range(DEEPEST):
@@ -389,13 +389,31 @@ def too_deep(data: bytes, document: object) -> bool:
     return True
 
 
-_SAMPLED = re.compile(rb"[0-9]{3}")
+_SHORT = 1024  # bytes; in a longer text, containers are counted in what it says: there are fewer of them than bytes
+
+
+def _has_few_containers(data: bytes, document: object) -> bool:
+    """True when there are no more containers than may lie in each other."""
+    if len(data) < _SHORT:
+        return data.count(b"{") + data.count(b"[") <= DEEPEST
+    found = [document]
+    for container in found:
+        for inner in container.values() if isinstance(container, dict) else container if isinstance(container, list) else ():
+            if isinstance(inner, (dict, list)):
+                found.append(inner)
+        if len(found) > DEEPEST:
+            return False
+    return True
+
+
+_DIGITS_AS_ZEROS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
+_LONG_RUN = b"0" * 19
 _LONG_NUMBER = re.compile(rb"[:\[,][ \t]*-?[0-9]{19,}")
 
 
 def may_have_long_integer(data: bytes) -> bool:
-    """True when a text may hold an integer of 19 digits or more; cheap for text without long runs of digits."""
-    return _SAMPLED.search(data[::6]) is not None and _LONG_NUMBER.search(data) is not None
+    """True when a text may hold an integer of 19 digits or more; cheap for text without runs of so many digits."""
+    return _LONG_RUN in data.translate(_DIGITS_AS_ZEROS) and _LONG_NUMBER.search(data) is not None
 
 
 def is_integer_refused(digits: str) -> bool:

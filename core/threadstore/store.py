@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import orjson
@@ -133,17 +133,28 @@ class ThreadStore:
             return False
 
     def _is_same(self, basis: Basis) -> bool:
-        status = os.stat(os.path.join(self.root, basis.path), follow_symlinks=False)
-        now = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        return now == (basis.dev, basis.ino, basis.size, basis.mtime_ns)
+        return self._basis(basis.path) == basis
+
+    def _basis(self, path: str) -> Basis:
+        try:
+            status = os.stat(os.path.join(self.root, path), follow_symlinks=False)
+        except FileNotFoundError:
+            return Basis(path, 0, 0, 0, 0)
+        return Basis(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     # Derived files
 
     def project(self, thread_id: str, view: View) -> Projection:
         """Make one derived file of a thread. May read all of its log."""
+        named = () if view is not View.THREAD else tuple(map(self._basis, self._name_files()))
         head, row = self._head(thread_id)
         name = self._name(thread_id, row) if view is View.THREAD else None
-        return self._projector.project(Subject(thread_id, self.rollouts(thread_id), head, row, name), view)
+        projection = self._projector.project(Subject(thread_id, self.rollouts(thread_id), head, row, name), view)
+        return replace(projection, basis=projection.basis + named)
+
+    def _name_files(self) -> list[str]:
+        """The files that may rename a thread without a new record in its log."""
+        return [SESSION_INDEX, *(entry[0] for entry in self._database.identity())]
 
     def project_rollout(self, rollout: RolloutFile) -> Projection:
         """The decoded content of one rollout file."""

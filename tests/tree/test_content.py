@@ -1,0 +1,215 @@
+"""The bytes of files, and that they stay right while the store changes under them (FAULTS 28)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threadstore.extents import ExtentsBuilder, Source
+from threadstore.projection import Projection
+
+from rolloutfs import inodes
+from rolloutfs.fds import OpenFiles
+from rolloutfs.readers import Derived, reader
+from rolloutfs.storefiles import StoreFiles
+from tests.tree.conftest import Planted
+from tests.tree.sample import SampleStore, thread_id
+
+Plant = Callable[[], Planted]
+
+
+def derived(sources: list[Path], pieces: list[tuple[int, int, int, bytes, bytes]]) -> tuple[Derived, bytes]:
+    """A version made of slices, and what it must read as."""
+    builder = ExtentsBuilder()
+    numbers = []
+    for path in sources:
+        status = path.stat()
+        numbers.append(builder.source(Source(str(path), status.st_dev, status.st_ino, status.st_size)))
+    content = b""
+    for source, offset, length, prefix, suffix in pieces:
+        builder.slice(numbers[source], offset, length, prefix, suffix)
+        content += prefix + sources[source].read_bytes()[offset : offset + length] + suffix
+    return Derived.of(Projection(builder.build(), (), b"generation")), content
+
+
+@given(
+    pieces=st.lists(
+        st.tuples(
+            st.integers(0, 1), st.integers(0, 40), st.integers(0, 60), st.binary(max_size=3), st.binary(max_size=3)
+        ),
+        max_size=200,
+    ),
+    offset=st.integers(0, 500),
+    length=st.integers(0, 500),
+)
+def test_any_part_of_extents_reads_like_the_rendered_bytes(
+    tmp_path_factory: pytest.TempPathFactory,
+    pieces: list[tuple[int, int, int, bytes, bytes]],
+    offset: int,
+    length: int,
+) -> None:
+    """Reading a slice of the content equals slicing all of it."""
+    folder = tmp_path_factory.mktemp("extents")
+    sources = [folder / "a", folder / "b"]
+    sources[0].write_bytes(bytes(range(100)))
+    sources[1].write_bytes(bytes(range(100, 200)))
+    files = OpenFiles(StoreFiles(str(folder)), idle=0)
+    version, content = derived(sources, pieces)
+    if not pieces:
+        return
+    reading = reader(version, files)
+    assert reading.size == len(content)
+    assert reading.read(offset, length) == content[offset : offset + length]
+    reading.close()
+    assert len(files) == 0
+
+
+@pytest.mark.parametrize("change", ["cut", "rewritten", "rewritten longer"])
+def test_a_source_that_changes_under_a_reader_gives_eio(tmp_path: Path, change: str) -> None:
+    """A log that was cut or rewritten in place has other bytes: never serve those as the old content."""
+    source = tmp_path / "log"
+    source.write_bytes(b"x" * 1000)
+    version, content = derived([source], [(0, 0, 1000, b"", b"\n")])
+    reading = reader(version, OpenFiles(StoreFiles(str(tmp_path)), idle=0))
+    assert reading.read(0, 2000) == content
+    with source.open("r+b") as file:
+        file.truncate(10)
+        if change != "cut":
+            file.write(b"y" * (1000 if change == "rewritten" else 3000))
+    with pytest.raises(OSError, match="changed while") as caught:
+        reading.read(0, 2000)
+    assert caught.value.errno == errno.EIO
+    reading.close()
+
+
+def test_a_replaced_source_is_not_mistaken_for_the_old_one(tmp_path: Path) -> None:
+    """Offsets taken from one file are never used on another that lies at its path."""
+    source = tmp_path / "log"
+    source.write_bytes(b"x" * 1000)
+    version, content = derived([source], [(0, 0, 1000, b"", b"")])
+    files = OpenFiles(StoreFiles(str(tmp_path)), idle=0)
+    early = reader(version, files)
+    (tmp_path / "new").write_bytes(b"y" * 1000)
+    os.rename(tmp_path / "new", source)
+    assert early.read(0, 2000) == content
+    early.close()
+    with pytest.raises(OSError, match="replaced") as caught:
+        reader(version, files)
+    assert caught.value.errno == errno.ESTALE
+
+
+async def test_every_file_has_the_size_that_it_reads_as(sample: SampleStore, plant: Plant) -> None:
+    """Attributes and content agree for every derived file, rollout and file of the store."""
+    thread = sample.add(1, "hello", "world")
+    planted = plant()
+    paths = [f"threads/{thread}/{name}" for name in planted.names(f"threads/{thread}") if "." in name]
+    paths += [f"threads/{thread}/rollouts/{sample.path(thread).name}", f"threads/{thread}/lineage/lineage.json"]
+    paths += [
+        "store/heads.jsonl",
+        "store/stats.json",
+        "README.md",
+        str(sample.path(thread)).replace(str(sample.root), "store"),
+    ]
+    for path in paths:
+        node = planted.walk(path)
+        told = await planted.contents.measure(planted.contents.inode(node), node)
+        assert told.size == len(await planted.read(path)), path
+
+
+async def test_a_handle_follows_growth(sample: SampleStore, plant: Plant) -> None:
+    """What is appended appears through the same handle and inode: `tail -f` works."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    for path in (f"threads/{thread}/effective_history.jsonl", f"threads/{thread}/rollouts/{sample.path(thread).name}"):
+        node = planted.walk(path)
+        handle = await planted.open(path)
+        before = planted.contents.read(handle, 0, 1 << 20)
+        sample.append(thread, "more")
+        told = await planted.contents.measure(node.ino, node)
+        after = planted.contents.read(handle, 0, 1 << 20)
+        assert after.startswith(before)
+        assert len(after) == told.size > len(before)
+        assert planted.contents.inode(node) == node.ino
+        planted.contents.release(handle)
+
+
+async def test_replaced_content_gets_another_inode_while_the_old_one_is_open(sample: SampleStore, plant: Plant) -> None:
+    """Old handle: old bytes. New open: ESTALE once, then new bytes. All closed: the number from before."""
+    thread = sample.add(1, "hello", "world")
+    planted = plant()
+    for path in (f"threads/{thread}/effective_history.jsonl", f"threads/{thread}/rollouts/{sample.path(thread).name}"):
+        node = planted.walk(path)
+        old = await planted.open(path)
+        before = planted.contents.read(old, 0, 1 << 20)
+        sample.replace(thread, f"something else for {path}", "x")
+        with pytest.raises(OSError, match="replaced") as caught:
+            await planted.open(path)
+        assert caught.value.errno == errno.ESTALE
+        moved = planted.contents.inode(node)
+        assert moved != node.ino
+        assert inodes.canonical(moved) == node.ino
+        assert b"something else" in await planted.read(path)
+        assert planted.contents.read(old, 0, 1 << 20) == before
+        assert (await planted.contents.measure(node.ino, node)).size == len(before)
+        planted.contents.release(old)
+        assert planted.contents.inode(node) == node.ino
+        assert b"something else" in await planted.read(path)
+
+
+async def test_a_deleted_thread_stays_readable_for_who_has_it_open(sample: SampleStore, plant: Plant) -> None:
+    """The size of the open file is still told, and its bytes are still there."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    path = f"threads/{thread}/effective_history.jsonl"
+    node = planted.walk(path)
+    handle = await planted.open(path)
+    before = planted.contents.read(handle, 0, 1 << 20)
+    sample.path(thread).unlink()
+    planted.store.refresh()
+    assert (await planted.contents.measure(node.ino, node)).size == len(before)
+    assert planted.contents.read(handle, 0, 1 << 20) == before
+    with pytest.raises(KeyError):
+        planted.walk(path)
+    planted.contents.release(handle)
+
+
+async def test_unchanged_content_may_stay_in_the_page_cache(sample: SampleStore, plant: Plant) -> None:
+    """The second open of the same content keeps the kernel's pages, the first and one after a change do not."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    node = planted.walk(f"threads/{thread}/effective_history.jsonl")
+    kept = []
+    for text in (None, None, "more"):
+        if text is not None:
+            sample.append(thread, text)
+        handle, keep = await planted.contents.open(node.ino, node, 1, lambda ino: None)
+        planted.contents.release(handle)
+        kept.append(keep)
+    assert kept == [False, True, False]
+
+
+async def test_one_damaged_thread_does_not_touch_another(sample: SampleStore, plant: Plant) -> None:
+    """A thread whose base is missing answers EIO in its derived files; its raw rollout and all other threads read
+    on.
+    """
+    sound = sample.add(1, "hello")
+    base = {"thread_id": thread_id(99), "end_ordinal_exclusive": 5, "end_byte_offset": 500}
+    broken = sample.add(2, "hello", history_mode="paginated", history_base=base)
+    planted = plant()
+    with pytest.raises(OSError) as caught:  # noqa: PT011  the text is the library's
+        await planted.read(f"threads/{broken}/effective_history.jsonl")
+    assert caught.value.errno == errno.EIO
+    raw_path = f"threads/{broken}/rollouts/{sample.path(broken).name}"
+    assert await planted.read(raw_path) == sample.path(broken).read_bytes()
+    assert b"hello" in await planted.read(f"threads/{sound}/effective_history.jsonl")
+
+
+def test_columns_stay_small() -> None:
+    """A piece costs some 24 bytes; the bound on projections counts on it."""
+    assert sum(array(code).itemsize for code in "IHQQ") <= 24
