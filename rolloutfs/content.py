@@ -9,7 +9,8 @@ Rules, and where they come from:
   while handles are open, the two must not meet in one page cache.  So the inode stays with its old content, frozen,
   and the file moves to a new inode number, its next *epoch*: the OPEN that noticed it is answered with ESTALE, upon
   which the kernel walks the path once more with fresh look-ups (`LOOKUP_REVAL` in fs/namei.c) and opens the new
-  inode; the program sees nothing. When the handles of the old content are gone the file returns to its own number.
+  inode; the program sees nothing. The file returns to its own number when neither is open any more: to `tail -F`
+  another number is another file, which it would print from its beginning.
 * Two bounds on memory: projections are kept by weight, what is known about files by number.
 """
 
@@ -198,9 +199,9 @@ class Contents:
     def _may_have(self, state: _Open, who: int, node: Node) -> bool:
         """True when an open may be answered with content that was replaced an instant ago.
 
-        The kernel walks the path again once, not twice. So when content is replaced again during the second walk,
-        the program gets what the file had after its open began: that is right, and better than an error that it
-        doesn't know.
+        The kernel walks the path again once, not twice. So when content is replaced again during the second walk, the
+        program gets what the file had after its open began: that is right, and better than an error that it doesn't
+        know.
         """
         began = self._retries.get((who, node.ino))
         if began is not None and state.seen >= began and time.monotonic() - began < _RETRY:
@@ -249,7 +250,13 @@ class Contents:
         return False
 
     def _choose(self, ino: int) -> None:
-        """Find the first number under which the file can be shown: one that isn't frozen. Its own, if possible."""
+        """Find a number under which the file can be shown: the one it has while that is open, else the first one.
+
+        Neither may be frozen.
+        """
+        state = self._open.get(inodes.with_epoch(ino, self._epochs.get(inodes.canonical(ino), 0)))
+        if state is not None and not state.frozen:
+            return
         for number in range(inodes.EPOCHS):
             state = self._open.get(inodes.with_epoch(ino, number))
             if state is None or not state.frozen:

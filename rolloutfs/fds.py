@@ -29,8 +29,8 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Invariant: every file in `_files` is open; those without pins are in `_idle`, oldest first, at most `IDLE`
-    of them.
+    """Invariant: every file in `_files` is open; those without pins are in `_idle`, oldest first, at most `IDLE` of
+    them.
     """
 
     def __init__(self, files: StoreFiles, idle: int = IDLE) -> None:

@@ -88,8 +88,8 @@ class _Known(Generic[N]):
 class DynamicNumbers(Generic[N]):
     """Nodes with keys of their own. Invariant: an entry lives from being numbered until the kernel forgot it.
 
-    `number` alone doesn't make an entry last: the caller counts with `remember` what it really handed out, and
-    unused ones are swept now and then.
+    `number` alone doesn't make an entry last: the caller counts with `remember` what it really handed out, and unused
+    ones are swept now and then.
     """
 
     __slots__ = ("_digest", "_known", "_unused")

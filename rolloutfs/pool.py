@@ -1,8 +1,8 @@
 """Jobs in worker processes, for requests that wait: a few at a time, the same one only once, and never without an
 answer.
 
-A worker that dies (killed, out of memory) fails the jobs that it had with EIO and is replaced for the next one.
-When the mount ends, jobs that still run are cut off, which kills their workers: an unmount doesn't wait for a replay.
+A worker that dies (killed, out of memory) fails the jobs that it had with EIO and is replaced for the next one. When
+the mount ends, jobs that still run are cut off, which kills their workers: an unmount doesn't wait for a replay.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class SpoolFolder:
 
 
 def make(*avoid: str) -> SpoolFolder:
-    """A new private folder (0700) in the user's cache, or where temporary files go when that can't be; below none
-    of `avoid`.
+    """A new private folder (0700) in the user's cache, or where temporary files go when that can't be; below none of
+    `avoid`.
     """
     for parent in (platformdirs.user_cache_dir("rolloutfs"), None):
         if parent is not None and any(_is_below(parent, folder) for folder in avoid):

@@ -9,8 +9,8 @@
 Names of a thread's folder are fixed and numbered by a slot, so a node is found again from its inode number
 alone.  The others are numbered by a key of their own (see `inodes`).
 
-Folders below lineage/ depend on the links between threads, which may take long to find out the first time:
-whoever asks for those passes them in (`needs_links`).
+Folders below lineage/ depend on the links between threads, which may take long to find out the first time: whoever asks
+for those passes them in (`needs_links`).
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ _NEED_LINKS = frozenset({Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One file, folder or link. `name` is the name below rollouts/, or the path below the store; `target` that of
-    a link.
+    """One file, folder or link. `name` is the name below rollouts/, or the path below the store; `target` that of a
+    link.
     """
 
     ino: int

@@ -1,10 +1,9 @@
 """What counts as a user's turn (FORMAT 6).
 
-A user message is not always a user's: Codex puts the environment, AGENTS.md, skills, notices of aborted turns and the
-summary of a
-compaction into the history under the role `user`. Those are *contextual* and begin no turn. On the other hand a
-message from another
-agent does begin one. Rollback counts boundaries, so a wrong answer here drops the wrong part of a thread.
+A user message is not always a user's: Codex puts the environment, AGENTS.md, skills, notices of aborted turns and
+the summary of a compaction into the history under the role `user`. Those are *contextual* and begin no turn. On the
+other hand a message from another agent does begin one. Rollback counts boundaries, so a wrong answer here drops the
+wrong part of a thread.
 
 Three counters exist and must not be mixed (FORMAT 6.3): user-turn boundaries (rollback), visible user messages
 (compaction, previews), and fork turns of sub-agents.

@@ -47,8 +47,8 @@ class Slice:
 class Extents:
     """An immutable list of pieces; see the module text.
 
-    Invariant: the four columns have one entry a piece, and `_marks[k]` is the content offset at which piece
-    `k * _STRIDE` starts.
+    Invariant: the four columns have one entry a piece, and `_marks[k]` is the content offset at which piece `k *
+    _STRIDE` starts.
     """
 
     __slots__ = ("_length", "_marks", "_offset", "_source", "_style", "pool", "size", "sources", "styles")

@@ -34,8 +34,7 @@ def open_regular(root: str, path: str) -> int:
     """A read-only descriptor of a regular file; `path` is relative to `root` (or absolute, for spool files).
 
     Every folder below the first one is opened without following links. Raises UnreadableError, whose `errno` is 0 when
-    the file
-    is of another kind, and FileNotFoundError when it is not there.
+    the file is of another kind, and FileNotFoundError when it is not there.
     """
     folder, _, name = path.rpartition("/")
     try:

@@ -1,12 +1,9 @@
 """Codex's own database of threads, read without a trace (FORMAT 2.5, 11.4; FAULTS 26).
 
-`threads.rollout_path` names the selected rollout of a thread; after a revert nothing else does. The database belongs
-to Codex, which may be
-writing it now, so we never open it in a way that creates or touches files beside it: an idle one (no write-ahead log)
-is opened as
-immutable, a busy one is copied together with its log to a private folder and the copy is opened. A copy is taken only
-when both files
-stood still meanwhile.
+`threads.rollout_path` names the selected rollout of a thread; after a revert nothing else does. The database belongs to
+Codex, which may be writing it now, so we never open it in a way that creates or touches files beside it: an idle one
+(no write-ahead log) is opened as immutable, a busy one is copied together with its log to a private folder and the copy
+is opened. A copy is taken only when both files stood still meanwhile.
 
 The database may be absent, corrupt, stale, or name files of another machine. It is asked first because Codex asks it
 first; it is never needed.
@@ -18,6 +15,7 @@ import os
 import re
 import shutil
 import sqlite3
+import stat
 import tempfile
 from contextlib import closing
 from dataclasses import dataclass
@@ -134,17 +132,20 @@ class StateDatabase:
         )
 
     def _newest(self) -> str | None:
-        """The database of the newest schema."""
+        """The database of the newest schema. What is no regular file is never opened: a FIFO would make us wait."""
         try:
             names = [name for name in os.listdir(self._root) if _STATE.fullmatch(name)]
         except OSError:
             return None
-        return max(names, key=lambda name: int(name[6:-7]), default=None)
+        regular = [name for name in names if self._stat(name)[2]]
+        return max(regular, key=lambda name: int(name[6:-7]), default=None)
 
     def _stat(self, name: str) -> tuple[str, int, int, int, int]:
         try:
             status = os.stat(os.path.join(self._root, name), follow_symlinks=False)
         except OSError:
+            return name, 0, 0, 0, 0
+        if not stat.S_ISREG(status.st_mode):
             return name, 0, 0, 0, 0
         return name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -218,8 +219,8 @@ def select(rollouts: tuple[RolloutFile, ...], row: Row | None) -> Head:
     """The selected one of a thread's rollouts (FORMAT 11.4).
 
     The database's path is matched by its last part: the absolute path of a store that was moved is stale, the file's
-    name is not. A row whose file is
-    gone loses against the files that are there, where Codex 0.171.0 would find nothing.
+    name is not. A row whose file is gone loses against the files that are there, where Codex 0.171.0 would find
+    nothing.
     """
     newest = max(rollouts, key=preference)
     if row is None:

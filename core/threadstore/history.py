@@ -1,9 +1,8 @@
 """The model's working memory as columns of numbers (FORMAT 7.3, 8.1, 9.2).
 
-An item of the history is a slice of a log: which segment, where, how long. Beside that a few flags are kept, enough to
-roll back
-turns, to find calls without results and to cut what is never sent. The texts stay in the log, so a history of a million
-items is some thirty megabytes whatever their size.
+An item of the history is a slice of a log: which segment, where, how long. Beside that a few flags are kept, enough
+to roll back turns, to find calls without results and to cut what is never sent. The texts stay in the log, so a
+history of a million items is some thirty megabytes whatever their size.
 """
 
 from __future__ import annotations
@@ -17,7 +16,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from threadstore import boundaries
+from threadstore.longitems import LongItem, is_long
 from threadstore.records import loads
+
+Fetch = Callable[["Item"], bytes]  # the bytes of an item
+Look = Callable[["Item"], LongItem]  # an item of many megabytes
 
 MADE = 0xFFFF  # segment number of an item that was made here and lies in no log
 SUMMARY_BUDGET = 20_000  # tokens of user messages that survive a compaction without replacement history (FORMAT 9.2)
@@ -101,9 +104,8 @@ def call_hash(flags: int, call_id: str) -> int:
 class History:
     """A growing list of items.
 
-    Invariant: the five columns have one entry an item; an item of segment `MADE` has its number in `made` as offset.
-    Items are only
-    ever added at the end, cut off at the end, or replaced all at once.
+    Invariant: the five columns have one entry an item; an item of segment `MADE` has its number in `made` as
+    offset. Items are only ever added at the end, cut off at the end, or replaced all at once.
     """
 
     __slots__ = ("budgets", "calls", "flags", "lengths", "made", "offsets", "segments")
@@ -158,15 +160,18 @@ class History:
             cut -= 1
         self.cut(cut)
 
-    def summarise(self, message: str, fetch: Callable[[Item], bytes]) -> None:
+    def summarise(self, message: str, fetch: Fetch, look: Look | None = None) -> None:
         """Replace everything by the newest user messages within the budget and a summary (FORMAT 7.3, 9.2)."""
         kept: list[Item | dict[str, Any]] = []
         left = SUMMARY_BUDGET
         for item in reversed([item for item in self if item.flags & Flag.VISIBLE_USER]):
             if left <= 0:
                 break
-            raw = self.made[item.offset] if item.segment == MADE else fetch(item)
-            survivor, cost = _survivor(item, loads(raw), left)
+            if look is not None and item.segment != MADE and is_long(item.length):
+                survivor, cost = _long_survivor(item, look(item), left)
+            else:
+                raw = self.made[item.offset] if item.segment == MADE else fetch(item)
+                survivor, cost = _survivor(item, loads(raw), left)
             kept.append(survivor)
             left -= cost
         made = self.made
@@ -201,11 +206,31 @@ def _survivor(item: Item, message: dict[str, Any], left: int) -> tuple[Item | di
     return message | {"content": [{"type": "input_text", "text": part} for part in texts]}, left
 
 
-def split_middle(text: bytes, budget: int) -> tuple[str, str, str]:
-    """Head, note and tail of a text of more than `budget` tokens (FORMAT 7.6)."""
+def _long_survivor(item: Item, long: LongItem, left: int) -> tuple[Item | dict[str, Any], int]:
+    """The same of a message of many megabytes, which are images or a text that is cut."""
+    message = long.document()
+    text = boundaries.user_text(message)
+    size = long.length(text)
+    if tokens(size) > left:
+        head, note, tail = split_middle(long.head(text, 2 * left), left, size, long.tail(text, 2 * left))
+        texts = [part for part in (head, note, tail) if part]
+        return message | {"content": [{"type": "input_text", "text": part} for part in texts]}, left
+    if all(part.get("type") == "input_text" for part in message["content"]):
+        return item, tokens(size)
+    parts = [part for part in message["content"] if part.get("type") == "input_text"]
+    return message | {"content": [part | {"text": long.plain(part["text"], size)} for part in parts]}, tokens(size)
+
+
+def split_middle(text: bytes, budget: int, size: int | None = None, end: bytes | None = None) -> tuple[str, str, str]:
+    """Head, note and tail of a text of more than `budget` tokens (FORMAT 7.6).
+
+    Of a text that is not in memory, `text` is the beginning, `size` the number of bytes and `end` the end.
+    """
     half = 2 * budget
     head = text[:half].decode("utf-8", "ignore")
-    start = len(text) - half
-    while start < len(text) and text[start] & 0xC0 == 0x80:
+    size = len(text) if size is None else size
+    end = text if end is None else end
+    start = len(end) - half
+    while start < len(end) and end[start] & 0xC0 == 0x80:
         start += 1
-    return head, f"…{tokens(len(text) - 4 * budget)} tokens truncated…", text[start:].decode("utf-8")
+    return head, f"…{tokens(size - 4 * budget)} tokens truncated…", end[start:].decode("utf-8")

@@ -1,10 +1,8 @@
 """From a selected rollout to the segments of its history (FORMAT 11.3).
 
-A rollout may begin where another one was at a certain byte: `history_base` names that rollout (by *rollout* id) and
-the first byte that
-is not inherited. Following the bases gives a chain of frozen segments. A base that is missing, legacy, in a circle or
-cut past its end breaks the
-history as a whole: Codex has no fallback to the suffix, and neither have we.
+A rollout may begin where another one was at a certain byte: `history_base` names that rollout (by *rollout* id) and the
+first byte that is not inherited. Following the bases gives a chain of frozen segments. A base that is missing, legacy,
+in a circle or cut past its end breaks the history as a whole: Codex has no fallback to the suffix, and neither have we.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ def base_of(meta: dict[str, Any]) -> Position | None:
     if not isinstance(base, dict):
         return None
     rollout_id, ordinal, offset = (base.get(key) for key in _MEMBERS)
-    if is_uuid(rollout_id) and _is_count(ordinal) and _is_count(offset):
+    if isinstance(rollout_id, str) and is_uuid(rollout_id) and _is_count(ordinal) and _is_count(offset):
         return Position(canonical_id(rollout_id), ordinal, offset)
     return None
 

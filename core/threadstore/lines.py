@@ -1,21 +1,18 @@
 """Bytes to lines, forward and backward, in bounded memory.
 
 Only `\\n` ends a record (FAULTS 6). A file is read in chunks of 1 MiB, each byte once, in either direction, and a line
-is
-handed out with its place in the file.
+is handed out with its place in the file.
 
 The hard part is a line of half a gigabyte (FAULTS 15). Nearly all of it is then the inside of a few long strings, which
 nobody needs in order to know what the record is, where its payload lies and whether it is sound. So a line longer than
 `LONG` is *condensed* while it is read: of every run of bytes between two quotes that is longer than `_RUN` only the two
 ends are kept, and the middle is checked to be proper string content and dropped. What remains is a small JSON text of
-the
-same structure; `gaps` tells how its positions map to the file. This needs no knowledge of which quotes open and which
-close strings, so it works on chunks that come in backward, too.
+the same structure; `gaps` tells how its positions map to the file. This needs no knowledge of which quotes open and
+which close strings, so it works on chunks that come in backward, too.
 
 A chunk may only be cut where no character and no escape sequence is torn apart. Such a place is found by looking at a
-few
-bytes: the start of a run of backslashes always begins an escape, and so does any place with no backslash close before
-it.
+few bytes: the start of a run of backslashes always begins an escape, and so does any place with no backslash close
+before it. In a run that is longer than what is looked at, the distance from its beginning decides.
 """
 
 from __future__ import annotations
@@ -26,11 +23,15 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import orjson
+
 from threadstore.files import pread_exactly
+from threadstore.spans import flat
 
 CHUNK = 1 << 20  # bytes read at once
 LONG = 4 << 20  # bytes; longer lines are condensed
-LARGEST = 32 << 20  # bytes; a line whose condensed form is longer is given up
+LARGEST = 8 << 20  # bytes; a line whose condensed form is longer is given up
+_NUMBERS = 2 << 20  # bytes of a condensed line above which runs of numbers lose their middle, too
 _RUN = 4 << 10  # bytes; longer runs between quotes lose their middle
 _KEEP = 1 << 10  # bytes kept at either end of such a run
 
@@ -46,9 +47,8 @@ class Line(NamedTuple):
     """One line of a file.
 
     `start` and `end` are byte offsets in the decoded file, without the newline. `data` is the line itself or, when
-    there are
-    `gaps`, its condensed form. `flaw` is a problem code found in a dropped part. `ended` is False for a last line
-    without newline.
+    there are `gaps`, its condensed form. `flaw` is a problem code found in a dropped part. `ended` is False for a last
+    line without newline.
     """
 
     start: int
@@ -114,7 +114,7 @@ def forward(log: Log, start: int = 0, end: int | None = None) -> Iterator[Line]:
         if long is None and len(pending) > LONG:
             long = _Condenser()
         if long is not None:
-            cut = _last_safe(pending)
+            cut = last_cut(pending)
             long.append(pending[:cut])
             pending = pending[cut:]
     if long is not None:
@@ -133,6 +133,7 @@ def backward(log: Log, end: int | None = None, start: int = 0) -> Iterator[Line]
     line_end = stop  # where the line that is being collected ends
     ended = False  # by a newline; the first one that we meet may be the cut tail
     begun = False  # anything after the last newline seen
+    run = stop  # where a run of backslashes begins, once that was looked for
     while offset > start:
         size = min(CHUNK, offset - start)
         chunk = log.read(offset - size, size)
@@ -157,7 +158,10 @@ def backward(log: Log, end: int | None = None, start: int = 0) -> Iterator[Line]
         if long is None and len(pending) > LONG:
             long = _Condenser()
         if long is not None:
-            cut = _first_safe(pending)
+            cut = first_cut(pending)
+            if cut is None:  # in a run of backslashes: it counts where that begins
+                run = run if run <= offset else run_before(log, offset, start)
+                cut = (offset - run) % 2
             long.prepend(pending[cut:])
             pending = pending[:cut]
     if long is not None:
@@ -173,33 +177,37 @@ class _Condenser:
     __slots__ = ("_flaw", "_kept", "_parts", "_raw")
 
     def __init__(self) -> None:
-        self._parts: list[tuple[bytes, list[Gap]]] = []
+        self._parts: list[tuple[bytes, list[Gap], list[int]]] = []
         self._flaw: str | None = None
         self._raw = 0
         self._kept = 0
 
     def append(self, part: bytes) -> None:
-        self._parts.append(self._condense(part))
+        self._parts += map(self._condense, _pieces(part))
 
     def prepend(self, part: bytes) -> None:
-        self._parts.insert(0, self._condense(part))
+        self._parts[:0] = map(self._condense, _pieces(part))
 
-    def _condense(self, part: bytes) -> tuple[bytes, list[Gap]]:
+    def _condense(self, part: bytes) -> tuple[bytes, list[Gap], list[int]]:
         self._raw += len(part)
-        kept, gaps, flaw = condense(part)
+        if self._kept > LARGEST:
+            return b"", [Gap(0, len(part))], []
+        kept, gaps, doubtful, flaw = condense(part, numbers=self._kept < _NUMBERS)
         self._flaw = self._flaw or flaw
         self._kept += len(kept)
         if self._kept > LARGEST:
             self._flaw = "too_large"
-            return b"", [Gap(0, len(part))]
-        return kept, gaps
+            return b"", [Gap(0, len(part))], []
+        return kept, gaps, doubtful
 
     def line(self, start: int, *, ended: bool) -> Line:
         """The whole line, which begins at `start` in the file."""
         data: list[bytes] = []
         gaps: list[Gap] = []
+        doubtful: list[int] = []
         at = 0
-        for kept, inner in self._parts:
+        for kept, inner, doubts in self._parts:
+            doubtful += [at + doubt for doubt in doubts]
             for gap in inner:
                 where = at + gap.at
                 if gaps and gaps[-1].at == where:
@@ -208,38 +216,90 @@ class _Condenser:
                     gaps.append(Gap(where, gap.length))
             data.append(kept)
             at += len(kept)
-        return Line(start, start + self._raw, b"".join(data), ended, tuple(gaps), self._flaw)
+        whole = b"".join(data)
+        flaw = self._flaw or ("too_large" if any(_outside_strings(whole, doubtful)) else None)
+        return Line(start, start + self._raw, whole, ended, tuple(gaps), flaw)
 
 
-_BETWEEN_QUOTES = re.compile(rb'(?:[^"\\]++|\\.)++', re.DOTALL)
-_STRING_CONTENT = re.compile(rb'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+def _outside_strings(data: bytes, places: list[int]) -> Iterator[bool]:
+    """For each place, in order, whether it lies between strings: an even number of quotes precedes it."""
+    level = flat(data) if places else b""
+    quotes = done = 0
+    for place in places:
+        quotes += level.count(b'"', done, place)
+        done = place
+        yield quotes % 2 == 0
 
 
-def condense(part: bytes) -> tuple[bytes, list[Gap], str | None]:
-    """A part of a line without the middles of its long runs: what is kept, the gaps in it, a problem code or None."""
+def _pieces(part: bytes) -> Iterator[bytes]:
+    """A part in pieces of a chunk: the first part has all that came before a line was known to be long."""
+    at = 0
+    while len(part) - at > 2 * CHUNK:
+        cut = last_cut(part[at : at + CHUNK])
+        yield part[at : at + cut]
+        at += cut
+    yield part[at:] if at else part
+
+
+_ANYWHERE = b"0123456789+-.,:[]{} \t\reEtrufalsn"  # what a valid JSON text has outside strings, too
+
+
+def condense(part: bytes, *, numbers: bool = True) -> tuple[bytes, list[Gap], list[int], str | None]:
+    """A part of a line without the middles of its long runs.
+
+    What is kept, the gaps in it, the places of doubtful gaps, a problem code or None. A run of numbers and brackets may
+    lie in a string or between two; only the whole line can tell. It is kept when `numbers` is true, else it leaves a
+    doubtful gap: between strings nothing can be left out.
+    """
     kept: list[bytes] = []
     gaps: list[Gap] = []
+    doubtful: list[int] = []
     flaw: str | None = None
-    size = done = 0
-    for match in _BETWEEN_QUOTES.finditer(part):
-        start, end = match.span()
-        if end - start <= _RUN:
-            continue
-        left = start + _last_safe(part[start : start + _KEEP])
-        right = end - _KEEP + _first_safe(part[end - _KEEP : end])
-        middle = part[left:right]
-        if _STRING_CONTENT.fullmatch(middle) is None:
-            flaw = flaw or "bad_record"
-        try:
-            middle.decode("utf-8")
-        except UnicodeDecodeError:
-            flaw = "bad_utf8"
-        kept.append(part[done:left])
-        size += left - done
-        gaps.append(Gap(size, right - left))
-        done = right
+    level = flat(part)
+    at = end = size = done = 0
+    while at < len(part):  # a run is long enough to be met by steps of half its length
+        start = level.rfind(b'"', end, at) + 1 or end
+        end = level.find(b'"', at)
+        end = len(part) if end < 0 else end
+        if end - start > _RUN:
+            left = start + last_cut(part[start : start + _KEEP])
+            cut = first_cut(part[end - _KEEP : end])
+            right = end - _KEEP + cut if cut is not None else _between_pairs(part, end - _KEEP)
+            middle = part[left:right]
+            structure = _may_be_structure(middle)
+            if structure and numbers:
+                at = end + _RUN // 2
+                continue
+            flaw = _flaw_of(middle) or flaw
+            kept.append(part[done:left])
+            size += left - done
+            gaps.append(Gap(size, right - left))
+            if structure:
+                doubtful.append(size)
+            done = right
+        at = end + _RUN // 2
     kept.append(part[done:])
-    return b"".join(kept), gaps, flaw
+    return b"".join(kept), gaps, doubtful, flaw
+
+
+def _may_be_structure(run: bytes) -> bool:
+    """True for numbers and brackets, which may lie between two strings."""
+    return not run[:64].translate(None, _ANYWHERE) and not run.translate(None, _ANYWHERE)
+
+
+def _flaw_of(content: bytes) -> str | None:
+    """What is wrong with a piece of a string."""
+    try:
+        orjson.loads(b'"' + content + b'"')
+    except orjson.JSONDecodeError:
+        if b"\0" in content:
+            return "nul_run"
+        try:
+            content.decode("utf-8")
+        except UnicodeDecodeError:
+            return "bad_utf8"
+        return "bad_record"
+    return None
 
 
 _ESCAPE = 6  # bytes of the longest escape, \uXXXX
@@ -255,17 +315,38 @@ def _is_safe(data: bytes, at: int) -> bool:
     return b"\\" not in data[at - _ESCAPE : at]
 
 
-def _last_safe(data: bytes) -> int:
-    """The last place where `data` may be cut; its length when there is none."""
-    for at in range(len(data) - 1, max(len(data) - 65536, _ESCAPE), -1):
-        if _is_safe(data, at):
-            return at
-    return len(data)
+_SEARCHED = (
+    1024  # bytes in which a place to cut is looked for; there is none only in a run of backslashes, or of damage
+)
 
 
-def _first_safe(data: bytes) -> int:
-    """The first place where `data` may be cut; 0 when there is none."""
-    for at in range(_ESCAPE, min(len(data), 65536)):
+def last_cut(data: bytes) -> int:
+    """The last place, or nearly, where `data` may be cut, which begins at such a place."""
+    for at in range(len(data) - 1, max(len(data) - _SEARCHED, _ESCAPE), -1):
         if _is_safe(data, at):
             return at
-    return 0
+    return _between_pairs(data, max(len(data) - _ESCAPE - 2, 0))
+
+
+def first_cut(data: bytes) -> int | None:
+    """The first place, or nearly, where `data` may be cut; None when that can't be told without what comes before."""
+    for at in range(_ESCAPE, min(len(data), _SEARCHED)):
+        if _is_safe(data, at):
+            return at
+    return None
+
+
+def _between_pairs(data: bytes, at: int) -> int:
+    """`at`, or the place after it if that would tear apart a pair of a run of backslashes."""
+    return at + (at - len(data[:at].rstrip(b"\\"))) % 2
+
+
+def run_before(log: Log, offset: int, start: int) -> int:
+    """Where the run of backslashes begins that ends at `offset`; not before `start`."""
+    while offset > start:
+        size = min(CHUNK, offset - start)
+        left = len(log.read(offset - size, size).rstrip(b"\\"))
+        if left:
+            return offset - size + left
+        offset -= size
+    return start

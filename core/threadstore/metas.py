@@ -1,8 +1,8 @@
 """Session metas: who a rollout is (FORMAT 3.2, 11.3; FAULTS 10).
 
 The first session meta of a file that decodes gives its identity. Files without one exist, and files whose meta Codex
-would not accept; both are
-shown, marked as what they are. A meta never changes once written, so it is remembered by the identity of its file.
+would not accept; both are shown, marked as what they are. A meta never changes once written, so it is remembered by the
+identity of its file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import OrderedDict
 from threadstore.files import open_regular
 from threadstore.lines import Log, forward
 from threadstore.names import RolloutFile
-from threadstore.opened import first_dialect, open_rollout
+from threadstore.opened import first_bytes, first_dialect, open_rollout
 from threadstore.records import Json, Skip, decode, is_blank, loads
 from threadstore.spool import Spool
 
@@ -29,7 +29,7 @@ class Metas:
     def __init__(self, root: str, spool: Spool) -> None:
         self._root = root
         self._spool = spool
-        self._known: OrderedDict[tuple[str, int, int], Json] = OrderedDict()
+        self._known: OrderedDict[tuple[str, int, int, bytes], Json] = OrderedDict()
 
     def read(self, rollout: RolloutFile) -> Json:
         """A rollout's session meta without its long texts; empty when the file has none."""
@@ -37,7 +37,7 @@ class Metas:
         status = os.fstat(descriptor)
         log = Log(descriptor, status.st_size)
         try:
-            key = (rollout.path, status.st_dev, status.st_ino)
+            key = (rollout.path, status.st_dev, status.st_ino, first_bytes(descriptor))
             known = self._known.get(key)
             if known is not None:
                 self._known.move_to_end(key)

@@ -102,17 +102,19 @@ def relocate(path: str) -> str | None:
     return None
 
 
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f/\\\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_UNSAFE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f/\\\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e007f]"
+)
 _LONGEST = 120  # bytes; leaves room for an id suffix below the 255 that a name may have
 
 
 def safe_name(text: str) -> str:
     """Text from data as one path part that is safe to show, to list and to type (FAULTS 22).
 
-    Separators, control and direction characters become `_`; the result is never empty, `.` or `..`, never begins with
-    a dot, a dash or a blank, and is cut at a character boundary. Not reversible alone: the caller adds an id where
-    names collide
-    and `thread.json` has the original.
+    Separators, control and direction characters become `_`; the result is never empty, `.` or `..`, never begins with a
+    dot, a dash or a blank, and is cut at a character boundary. Not reversible alone: the caller adds an id where names
+    collide and `thread.json` has the original.
     """
     import unicodedata
 

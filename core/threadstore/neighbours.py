@@ -7,11 +7,12 @@ parent appears as its agent only.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 
 from threadstore.errors import StoreError
 from threadstore.metas import Metas, agent_of, parent_of
-from threadstore.names import RolloutFile, safe_name
+from threadstore.names import RolloutFile, canonical_id, is_thread_id, safe_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,24 @@ class _Edge:
     forked_from: str | None
     parent: str | None
     nickname: str
+
+
+def _thread_id(value: object) -> str | None:
+    """A recorded id as threads are known by; None when it is none, so that it never becomes part of a path."""
+    text = canonical_id(value) if isinstance(value, str) else ""
+    return text if is_thread_id(text) else None
+
+
+def _named(agents: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Link name and thread id of one thread's agents, from nickname and thread id. The name ends in the last part of
+    the id, or in all of it where two would have the same name.
+    """
+    names = [f"{safe_name(nickname)}-{thread_id[-8:]}" for nickname, thread_id in agents]
+    counts = Counter(names)
+    return [
+        (name if counts[name] == 1 else f"{name[:-8]}{thread_id}", thread_id)
+        for name, (_, thread_id) in zip(names, agents, strict=True)
+    ]
 
 
 class Neighbours:
@@ -62,10 +81,11 @@ class Neighbours:
             except (OSError, StoreError):
                 continue  # its own problems.jsonl tells why
             if edge.parent is not None:
-                agents.setdefault(edge.parent, []).append((f"{safe_name(edge.nickname)}-{thread_id[-8:]}", thread_id))
+                agents.setdefault(edge.parent, []).append((edge.nickname, thread_id))
             elif edge.forked_from is not None:
                 forks.setdefault(edge.forked_from, []).append(thread_id)
-        self._forks, self._agents, self._version = forks, agents, version
+        self._forks, self._version = forks, version
+        self._agents = {parent: _named(children) for parent, children in agents.items()}
 
     def links(self, thread_id: str, head: RolloutFile) -> Links:
         """The neighbours of a thread."""
@@ -82,8 +102,8 @@ class Neighbours:
             agent = agent_of(meta) or {}
             forked_from, parent = meta.get("forked_from_id"), parent_of(meta)
             edge = self._edges[key] = _Edge(
-                forked_from.lower() if isinstance(forked_from, str) else None,
-                parent.lower() if parent is not None else None,
+                _thread_id(forked_from),
+                _thread_id(parent),
                 str(agent.get("nickname") or agent.get("role") or "agent"),
             )
         return edge

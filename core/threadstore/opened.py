@@ -1,7 +1,8 @@
-"""The files of one thread, open: every segment of its lineage as a `Log`, with what they were when they were opened.
+"""The files of one thread, open: every segment of its lineage as a `Log`, with what they were when they were
+opened.
 
-Everything that a projection is made from is read through here, so the list of files that it depends on is complete by
-construction.
+Everything that a projection is made from is read through here, so the list of files that it depends on is complete
+by construction.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from threadstore.extents import Source
 from threadstore.files import FileIdentity, open_regular, pread_exactly
 from threadstore.history import Item
 from threadstore.lineage import Segment
-from threadstore.lines import Line, Log, backward
+from threadstore.lines import Line, Log, backward, forward
+from threadstore.longitems import LongItem
 from threadstore.names import RolloutFile
 from threadstore.projection import Basis
 from threadstore.records import Dialect, Record, Skip, decode, dialect_of, is_blank
 from threadstore.spool import Copy, Spool
+
+_FIRST = 1 << 10  # bytes of a first line: a session meta begins with its time and its ids
+_SEAM = 1 << 9
 
 
 @dataclass(slots=True)
@@ -35,8 +40,9 @@ class OpenFile:
     damage: str | None
 
     def identity(self) -> bytes:
-        """Tells one file from its replacement."""
-        return f"{self.rollout.rollout_id}:{self.source.dev}:{self.source.ino}".encode()
+        """Tells one file from its replacement, and from another log that was written over it."""
+        place = f"{self.rollout.rollout_id}:{self.source.dev}:{self.source.ino}:".encode()
+        return place + first_bytes(self.log.descriptor)
 
 
 def open_rollout(root: str, rollout: RolloutFile, spool: Spool) -> OpenFile:
@@ -54,6 +60,13 @@ def open_rollout(root: str, rollout: RolloutFile, spool: Spool) -> OpenFile:
     finally:
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def first_bytes(descriptor: int) -> bytes:
+    """The beginning of a file's first line. A log never changes it, so another one there is another log, whatever
+    the inode.
+    """
+    return pread_exactly(descriptor, _FIRST, 0).partition(b"\n")[0]
 
 
 def _copy_source(copy: Copy) -> Source:
@@ -93,6 +106,11 @@ class OpenLineage:
         """The decoded bytes of each segment that belong to the lineage."""
         return tuple(map(self.end_of, range(len(self.files))))
 
+    def seam(self, number: int, end: int) -> bytes:
+        """The bytes of a file before `end`: the same as long as it has only grown since it ended there."""
+        start = max(end - _SEAM, 0)
+        return pread_exactly(self.files[number].log.descriptor, end - start, start)
+
     @property
     def bytes_read(self) -> int:
         """Bytes read from logs so far."""
@@ -104,8 +122,12 @@ class OpenLineage:
         return self.files[number].log.size if end is None else end
 
     def fetch(self, item: Item) -> bytes:
-        """The bytes of an item."""
+        """The bytes of an item that isn't long."""
         return pread_exactly(self.files[item.segment].log.descriptor, item.length, item.offset)
+
+    def look(self, item: Item) -> LongItem:
+        """A long item."""
+        return LongItem(self.files[item.segment].log, item.offset, item.length)
 
     def newest_first(self, *, paginated: bool) -> Iterator[tuple[Record | Skip, int]]:
         """The records of the lineage from the last one back, session metas left out; Skips where a line was passed
@@ -130,7 +152,11 @@ class OpenLineage:
 def first_dialect(log: Log) -> Dialect:
     """The dialect of a file, from its beginning."""
     head = pread_exactly(log.descriptor, min(log.size, 1 << 16), 0)
-    first, _, _ = head.lstrip(b"\r\n \t").partition(b"\n")
+    first, newline, _ = head.lstrip(b"\r\n \t").partition(b"\n")
     if b'"payload"' in first or not first.startswith(b"{"):
         return Dialect.ENVELOPE
-    return dialect_of(Line(0, len(first), first))
+    if newline or len(head) == log.size:
+        return dialect_of(Line(0, len(first), first))
+    # A bare session meta with long instructions: the whole line tells, and is read beside the log's own count of bytes.
+    whole = (line for line in forward(Log(log.descriptor, log.size)) if not is_blank(line))
+    return dialect_of(next(whole, Line(0, 0, b"")))

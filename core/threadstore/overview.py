@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from threadstore.catalog import Catalog, preference
 from threadstore.errors import Problem
 from threadstore.heads import Head, StateDatabase
+from threadstore.projection import Basis
 from threadstore.views import line, page, problem_lines
 
 
@@ -53,6 +55,23 @@ def stats(root: str, catalog: Catalog, database: StateDatabase) -> bytes:
             "database": bool(database.identity()) and database.problem is None,
         }
     )
+
+
+def newest(root: str, catalog: Catalog, database: StateDatabase) -> tuple[Basis, ...]:
+    """What of a store changed last: a folder, rollout or database. The times of files about the whole store are its."""
+    rollouts = (rollout.path for files in catalog.threads.values() for rollout in files)
+    candidates = chain(catalog.folders(), rollouts, (name for name, *_ in database.identity()))
+    found = max(_bases(root, candidates), key=lambda basis: basis.mtime_ns, default=None)
+    return () if found is None else (found,)
+
+
+def _bases(root: str, paths: Iterable[str]) -> Iterator[Basis]:
+    for path in paths:
+        try:
+            status = os.stat(os.path.join(root, path))
+        except OSError:
+            continue  # gone, or not ours to see
+        yield Basis(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _sizes(paths: Iterable[str]) -> Iterable[int]:

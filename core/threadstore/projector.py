@@ -1,24 +1,22 @@
 """Making the derived files of one thread: from its head to projections.
 
 Two passes exist. The *replay* reads from the end and stops early; the histories and the world state come from it. The
-*scan* reads everything from the
-beginning; turns, usage, counts and problems come from it. Both can go on where they stopped when a log has only grown,
-so that following
-a live thread costs its new bytes; the results for the last few threads are kept for that.
+*scan* reads everything from the beginning; turns, usage, counts and problems come from it. Both can go on where they
+stopped when a log has only grown, so that following a live thread costs its new bytes; the results for the last few
+threads are kept for that.
 """
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-import orjson
-
 from threadstore import prompt, views
 from threadstore.calls import match_calls
 from threadstore.catalog import Catalog
-from threadstore.errors import LineageError, Problem
+from threadstore.errors import LineageError, Problem, TooLargeError, UnreadableError
 from threadstore.extents import Extents, ExtentsBuilder
 from threadstore.files import pread_exactly
 from threadstore.heads import Head, Row
@@ -28,7 +26,7 @@ from threadstore.metas import REJECTED, Metas
 from threadstore.names import RolloutFile, canonical_id
 from threadstore.opened import OpenFile, OpenLineage, first_dialect, open_rollout
 from threadstore.projection import Projection, View
-from threadstore.records import Record, decode, is_blank
+from threadstore.records import Dialect, Json, Record, decode, is_blank
 from threadstore.replay import Replay, ReverseScan, history_item, initial_window
 from threadstore.scan import FullScan, Source, may_have_mattered
 from threadstore.spool import Spool
@@ -56,16 +54,31 @@ class _Pass:
     """What a pass has read: it can go on while the files are the same and only the last one has grown.
 
     `consumed` is the first byte of the last file that was not taken into account, None when going on is impossible.
+    `states` are sizes and times, `seams` the bytes before each end: a file written over in place is found by them.
     """
 
     files: tuple[bytes, ...]
     ends: tuple[int, ...]
+    states: tuple[tuple[int, int], ...]
+    seams: tuple[bytes, ...]
     consumed: int | None
 
-    def continues(self, files: tuple[bytes, ...], ends: tuple[int, ...]) -> bool:
+    @classmethod
+    def over(cls, lineage: OpenLineage) -> _Pass:
+        """A pass that begins now."""
+        ends = lineage.ends()
+        states = tuple((file.basis.size, file.basis.mtime_ns) for file in lineage.files)
+        seams = tuple(lineage.seam(number, end) for number, end in enumerate(ends))
+        return cls(lineage.identities(), ends, states, seams, None)
+
+    def continues(self, now: _Pass, lineage: OpenLineage) -> bool:
         """True when the same pass can take in what was added."""
-        frozen = self.ends[:-1] == ends[:-1]
-        return self.consumed is not None and self.files == files and frozen and self.ends[-1] <= ends[-1]
+        if self.consumed is None or self.files != now.files:
+            return False
+        if self.ends[:-1] != now.ends[:-1] or self.ends[-1] > now.ends[-1]:
+            return False
+        grown = all(old == new or old[0] < new[0] for old, new in zip(self.states, now.states, strict=True))
+        return grown and all(lineage.seam(number, end) == self.seams[number] for number, end in enumerate(self.ends))
 
 
 class Projector:
@@ -86,6 +99,10 @@ class Projector:
             segments, error = self.segments(rollout), None
         except LineageError as broken:
             segments, error = [Segment(rollout, self._metas.read(rollout), None, None)], broken
+        except (UnreadableError, TooLargeError) as closed:
+            if view is not View.PROBLEMS:
+                raise
+            return _closed(subject, closed)
         with self._open(segments) as lineage:
             # A broken lineage may be mended by a file that we have not seen, so what is said of it holds only now.
             basis = tuple(file.basis for file in reversed(lineage.files)) if error is None else ()
@@ -103,7 +120,23 @@ class Projector:
             raise LineageError("meta_mode", message)
         if REJECTED in meta and meta.get("history_base") is not None and base_of(meta) is None:
             raise LineageError("lineage_base", f"{head.path}: its history_base is damaged, so its past can't be found.")
-        return resolve(head, self._metas.read, self._find, self._decoded_size)
+        if not meta and self._is_undecodable(head):
+            raise LineageError("zstd_corrupt", f"{head.path}: nothing of it can be decoded. Restore it from a backup.")
+        return resolve(head, self._ancestor, self._find, self._decoded_size)
+
+    def _is_undecodable(self, head: RolloutFile) -> bool:
+        if not head.compressed:
+            return False
+        opened = open_rollout(self._root, head, self._spool)
+        opened.log.close()
+        return opened.damage == "corrupt" and opened.log.size == 0
+
+    def _ancestor(self, rollout: RolloutFile) -> Json:
+        """The meta of a file of a lineage, which is broken when that can't be read."""
+        try:
+            return self._metas.read(rollout)
+        except (UnreadableError, TooLargeError) as error:
+            raise LineageError("lineage_unreadable", f"{rollout.path} is needed: {error.message}") from error
 
     def _find(self, rollout_id: str) -> RolloutFile | None:
         files = self._catalog.by_rollout.get(rollout_id)
@@ -154,9 +187,9 @@ class Projector:
     def _history(self, thread_id: str, lineage: OpenLineage) -> Replay:
         """The replay that histories need, going on from the last one where nothing but items was added."""
         known = self._replays.pop(thread_id, None)
-        now = _Pass(lineage.identities(), lineage.ends(), None)
+        now = _Pass.over(lineage)
         replay = None
-        if known is not None and known[0].continues(now.files, now.ends):
+        if known is not None and known[0].continues(now, lineage):
             replay = _extend(known[1], lineage, known[0].consumed or 0)
         if replay is None:
             replay = _replay(lineage, state=False)
@@ -169,24 +202,27 @@ class Projector:
     def _scan(self, thread_id: str, lineage: OpenLineage) -> FullScan:
         """Everything that happened, going on from the last time where that is possible."""
         known = self._scans.pop(thread_id, None)
-        now = _Pass(lineage.identities(), lineage.ends(), None)
+        now = _Pass.over(lineage)
         first = len(lineage.files) - 1
         sources = _sources(lineage)  # the meta of a file that was just begun may have come since
-        if known is not None and known[0].continues(now.files, now.ends) and known[1].sources == sources:
+        if known is not None and known[0].continues(now, lineage) and known[1].sources == sources:
             scan = known[1]
         else:
             scan = FullScan(sources)
             first = 0
         fresh = first == 0 and scan.is_new
+        settled = True
         for number in range(first, len(lineage.files)):
             if fresh or number > first:
                 scan.begin(number)
             log = lineage.files[number].log
             for line in forward(log, scan.offset, now.ends[number]):
-                if not line.ended and number == len(lineage.files) - 1 and not _is_whole(line, log):
+                may_grow = not line.ended and number == len(lineage.files) - 1
+                if may_grow and not is_blank(line) and not _is_whole(line, log):
                     break  # it may still be being written
                 scan.line(line)
-        now.consumed = scan.offset
+                settled = line.ended  # what lacks its newline may yet become another line
+        now.consumed = scan.offset if settled else None
         self._scans[thread_id] = (now, scan)
         while len(self._scans) > _KEPT:
             self._scans.popitem(last=False)
@@ -199,7 +235,7 @@ class Projector:
     ) -> list[Problem]:
         found: list[Problem] = []
         head = subject.head
-        if error is not None:
+        if error is not None and error.code not in {_DAMAGES[file.damage][0] for file in lineage.files if file.damage}:
             consequence = (
                 "what the thread is now can't be told: derived files answer EIO; "
                 "full_history.jsonl and rollouts/ still work"
@@ -209,7 +245,11 @@ class Projector:
             found.append(head.problem)
         own = {rollout.path for rollout in subject.rollouts}
         found += [problem for problem in self._catalog.problems_of(subject.thread_id) if problem.path in own]
-        found += _meta_problems(subject, lineage)
+        found += _meta_problems(subject, lineage, is_empty=not scan.columns[0] and scan.offset >= lineage.ends()[-1])
+        if scan.dialect is Dialect.BARE:
+            message = "a log of mid 2025, whose lines are bare items"
+            consequence = "Codex 0.171.0 does not read it; its history is made from the bare items"
+            found.append(Problem("old_format", head.rollout.path, 0, None, message, consequence))
         found += [_spool_problem(file) for file in lineage.files if file.damage is not None]
         found += scan.problems
         tail = _torn_tail(scan, lineage)
@@ -226,7 +266,7 @@ def _replay(lineage: OpenLineage, *, state: bool) -> Replay:
     for decoded, segment in lineage.newest_first(paginated=paginated):
         if isinstance(decoded, Record) and scan.feed(decoded, segment):
             break
-    return scan.result(initial_window(leaf), lineage.fetch)
+    return scan.result(initial_window(leaf), lineage.fetch, lineage.look)
 
 
 def _extend(replay: Replay, lineage: OpenLineage, consumed: int) -> Replay | None:
@@ -274,15 +314,15 @@ def _history_view(view: View, lineage: OpenLineage, replay: Replay) -> tuple[Ext
     history = replay.history
     if view is View.PENDING_CALLS:
         pending = match_calls(history).pending
-        documents = [orjson.loads(lineage.fetch(history[at])) for at in pending]
+        documents = [prompt.excerpt(history[at], lineage.fetch, lineage.look) for at in pending]
         return _rendered(views.pending_calls(history, pending, lineage.files, documents))
     builder = ExtentsBuilder()
     sources = [builder.source(file.source) for file in lineage.files]
     generation = [*lineage.identities(), *_marks(replay)]
     if view is View.EFFECTIVE_HISTORY:
-        prompt.effective(history, builder, sources, lineage.fetch)
+        prompt.effective(history, builder, sources, lineage.fetch, lineage.look)
     else:
-        prompt.model_input(history, builder, sources, lineage.fetch)
+        prompt.model_input(history, builder, sources, lineage.fetch, lineage.look)
         state = match_calls(history)
         generation.append(repr((state.pending, sorted(state.orphans))).encode())
     return builder.build(), digest(*generation)
@@ -331,11 +371,23 @@ def _torn_tail(scan: FullScan, lineage: OpenLineage) -> Problem | None:
     return Problem(code, path, scan.offset, log.size - scan.offset, message, consequence, uncertain)
 
 
-def _meta_problems(subject: Subject, lineage: OpenLineage) -> list[Problem]:
+def _closed(subject: Subject, error: UnreadableError | TooLargeError) -> Projection:
+    """What can be said of a thread whose file can't be opened: why. It holds only now."""
+    refused = isinstance(error, UnreadableError) and error.errno in (errno.EACCES, errno.EPERM)
+    code = "too_large" if isinstance(error, TooLargeError) else "no_permission" if refused else "not_a_file"
+    consequence = "nothing of the thread can be told; other threads are not affected"
+    problem = Problem(code, subject.head.rollout.path, None, None, error.message, consequence)
+    extents, generation = _rendered(views.problem_lines([problem]))
+    return Projection(extents, (), generation)
+
+
+def _meta_problems(subject: Subject, lineage: OpenLineage, *, is_empty: bool) -> list[Problem]:
     """What is odd about the identity of a thread (FAULTS 10, 11)."""
     leaf, path = lineage.segments[-1].meta, subject.head.rollout.path
     if not leaf:
-        if lineage.files[-1].log.size == 0:
+        if lineage.files[-1].damage is not None and is_empty:
+            return []  # the damage explains it
+        if is_empty:
             consequence = "the thread is starting: it has no history yet"
             return [Problem("starting", path, 0, 0, "the file is empty", consequence)]
         consequence = "identity and mode are guessed from the file's name"
@@ -359,6 +411,5 @@ _DAMAGES = {
 
 def _spool_problem(file: OpenFile) -> Problem:
     code, message = _DAMAGES[file.damage or "corrupt"]
-    return Problem(
-        code, file.rollout.path, None, None, message, "what could be decoded is shown, like a log with a torn tail"
-    )
+    consequence = "what could be decoded is shown, like a log with a torn tail; what is lost may have been anything"
+    return Problem(code, file.rollout.path, None, None, message, consequence, uncertain=True)

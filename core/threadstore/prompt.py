@@ -1,10 +1,9 @@
 """What the next request would carry as history (FORMAT 7.6, 8.2).
 
 Between the history and the model Codex does a little: a call without result gets the output `aborted` right after it,
-results without call are
-left out, long tool outputs lose their middle, the harness's own metadata is cut off, and items are encoded anew. For
-what Codex itself wrote the last
-step changes nothing, so an item is still a slice of the log; only items that would be sent differently are rendered.
+results without call are left out, long tool outputs lose their middle, the harness's own metadata is cut off, and items
+are encoded anew. For what Codex itself wrote the last step changes nothing, so an item is still a slice of the log;
+only items that would be sent differently are rendered.
 
 The base instructions, which Codex sends first, are settings and not history; they are not part of this.
 """
@@ -19,74 +18,131 @@ import orjson
 
 from threadstore.calls import match_calls
 from threadstore.extents import ExtentsBuilder
-from threadstore.history import MADE, Flag, History, Item, split_middle, tokens
+from threadstore.history import MADE, Fetch, Flag, History, Item, Look, split_middle, tokens
 from threadstore.items import is_sent_id
+from threadstore.longitems import LongItem, is_long
 from threadstore.records import loads
 from threadstore.wire import sent
 
 DEFAULT_BUDGET = 12_000  # tokens of a tool output where the record doesn't say (seen with gpt-5.5)
-LARGEST_RENDERED = 64 << 20  # bytes; a longer item is passed on as it lies in the log
+_SHARED = 256  # bytes at either end that make it worth while to take them from the log
 _PASSTHROUGH = b',"internal_chat_message_metadata_passthrough":'
 _NAMESPACE = uuid.UUID("90d38d3e-6a5b-4d52-bfe2-2f1e634bfac4")
 
-Fetch = Callable[[Item], bytes]
 
-
-def effective(history: History, builder: ExtentsBuilder, sources: list[int], fetch: Fetch) -> None:
+def effective(history: History, builder: ExtentsBuilder, sources: list[int], fetch: Fetch, look: Look) -> None:
     """The items of the history, byte for byte as they lie in the log, one a line."""
     for item in history:
         if item.segment == MADE:
             builder.literal(history.made[item.offset] + b"\n")
         elif item.flags & Flag.REWRITE:
-            builder.literal(communication_item(fetch(item)) + b"\n")
+            _add_communication(item, builder, sources, fetch, look)
         else:
             builder.slice(sources[item.segment], item.offset, item.length)
 
 
-def model_input(history: History, builder: ExtentsBuilder, sources: list[int], fetch: Fetch) -> None:
+def model_input(history: History, builder: ExtentsBuilder, sources: list[int], fetch: Fetch, look: Look) -> None:
     """The items as they are sent."""
     state = match_calls(history)
     pending = set(state.pending)
     for at, item in enumerate(history):
         if at in state.orphans:
             continue
-        _add(history, item, builder, sources, fetch)
+        if item.segment == MADE:
+            builder.literal(history.made[item.offset] + b"\n")
+        elif item.flags & Flag.REWRITE:
+            _add_communication(item, builder, sources, fetch, look)
+        elif is_long(item.length):
+            _add_long(history, item, builder, sources, look)
+        else:
+            _add(history, item, builder, sources, fetch)
         if at in pending:
-            output = aborted(_load(history, item, fetch))
+            output = aborted(loads(history.made[item.offset]) if item.segment == MADE else excerpt(item, fetch, look))
             if output is not None:
                 builder.literal(orjson.dumps(output) + b"\n")
 
 
-def _load(history: History, item: Item, fetch: Fetch) -> dict[str, Any]:
-    document: dict[str, Any] = loads(history.made[item.offset] if item.segment == MADE else fetch(item))
+def excerpt(item: Item, fetch: Fetch, look: Look) -> dict[str, Any]:
+    """What an item says; in a long one, notes stand for the insides of long strings."""
+    if is_long(item.length):
+        return look(item).excerpt()
+    document: dict[str, Any] = loads(fetch(item))
     return document
 
 
-def _add(history: History, item: Item, builder: ExtentsBuilder, sources: list[int], fetch: Fetch) -> None:
-    if item.segment == MADE:
-        builder.literal(history.made[item.offset] + b"\n")
-        return
-    if item.length > LARGEST_RENDERED:
+def _add_communication(item: Item, builder: ExtentsBuilder, sources: list[int], fetch: Fetch, look: Look) -> None:
+    if is_long(item.length):
+        long = look(item)
+        long.emit(communication_item(long.raw) + b"\n", sources[item.segment], builder)
+    else:
+        builder.literal(communication_item(fetch(item)) + b"\n")
+
+
+def _add_long(history: History, item: Item, builder: ExtentsBuilder, sources: list[int], look: Look) -> None:
+    long = look(item)
+    document = long.document()
+    wanted = None
+    if item.flags & Flag.LONG_OUTPUT:
+        shortened = shorten(document, _budget(history, item), long)
+        wanted = None if shortened is document else sent(shortened, orjson.dumps(shortened))
+    wanted = wanted or sent(document, long.raw)
+    stored = strip_passthrough(long.raw) if item.flags & Flag.PASSTHROUGH else long.raw
+    if wanted == long.raw:
         builder.slice(sources[item.segment], item.offset, item.length)
-        return
+    elif wanted == stored:
+        length = item.length - (len(long.raw) - len(stored)) - 1
+        builder.slice(sources[item.segment], item.offset, length, suffix=b"}\n")
+    elif wanted is not None:
+        long.emit(wanted + b"\n", sources[item.segment], builder)
+
+
+def _budget(history: History, item: Item) -> int:
+    return history.budgets.get((item.segment, item.offset), DEFAULT_BUDGET)
+
+
+def _add(history: History, item: Item, builder: ExtentsBuilder, sources: list[int], fetch: Fetch) -> None:
     raw = fetch(item)
-    if item.flags & Flag.REWRITE:
-        builder.literal(communication_item(raw) + b"\n")
-        return
     stored = strip_passthrough(raw) if item.flags & Flag.PASSTHROUGH else raw
     document = loads(raw)
-    if item.flags & Flag.LONG_OUTPUT:
-        shortened = shorten(document, history.budgets.get((item.segment, item.offset), DEFAULT_BUDGET))
-        wanted = sent(document, raw) if shortened is document else sent(shortened, orjson.dumps(shortened))
-    else:
-        wanted = sent(document, raw)
+    shortened = shorten(document, _budget(history, item)) if item.flags & Flag.LONG_OUTPUT else document
+    wanted = sent(document, raw) if shortened is document else sent(shortened, orjson.dumps(shortened))
     if wanted is None:
         return
+    source = sources[item.segment]
     if wanted == stored:
         tail = b"\n" if stored is raw else b"}\n"
-        builder.slice(sources[item.segment], item.offset, len(stored) - (0 if stored is raw else 1), suffix=tail)
+        builder.slice(source, item.offset, len(stored) - (0 if stored is raw else 1), suffix=tail)
     else:
+        _add_changed(wanted, stored, item.offset, source, builder)
+
+
+def _add_changed(wanted: bytes, stored: bytes, offset: int, source: int, builder: ExtentsBuilder) -> None:
+    """A line that differs from what is stored; long parts that it shares with it at both ends are taken from the log.
+
+    Thousands of shortened tool outputs are then no megabytes of literals.
+    """
+    most = min(len(wanted), len(stored)) - 1  # the last brace may not be where it was
+    head = _shared(lambda size: wanted[:size] == stored[:size], most)
+    end, last = len(wanted) - 1, len(stored) - 1
+    tail = _shared(lambda size: wanted[end - size : end] == stored[last - size : last], most - head)
+    if head + tail < _SHARED:
         builder.literal(wanted + b"\n")
+        return
+    builder.slice(source, offset, head, suffix=b"")
+    builder.literal(wanted[head : end - tail])
+    builder.slice(source, offset + last - tail, tail, suffix=b"}\n")
+
+
+def _shared(is_same: Callable[[int], bool], most: int) -> int:
+    """The greatest size up to `most` for which it holds; it holds for all smaller ones, too."""
+    least = 0
+    while least < most:
+        middle = (least + most + 1) // 2
+        if is_same(middle):
+            least = middle
+        else:
+            most = middle - 1
+    return least
 
 
 def strip_passthrough(raw: bytes) -> bytes:
@@ -123,12 +179,13 @@ def aborted(call: dict[str, Any]) -> dict[str, Any] | None:
     return output | {"output": "aborted"}
 
 
-def shorten(document: dict[str, Any], budget: int) -> dict[str, Any]:
-    """A tool output within its budget of tokens (FORMAT 7.6)."""
+def shorten(document: dict[str, Any], budget: int, long: LongItem | None = None) -> dict[str, Any]:
+    """A tool output within its budget of tokens (FORMAT 7.6); `long` when it is the document of a long item."""
     output = document.get("output")
     if isinstance(output, str):
-        data = output.encode("utf-8")
-        return document if len(data) <= 4 * budget else document | {"output": "".join(split_middle(data, budget))}
+        if _size(output, long) <= 4 * budget:
+            return document
+        return document | {"output": _without_middle(output, budget, long)}
     if not isinstance(output, list):
         return document
     parts: list[Any] = []
@@ -139,18 +196,28 @@ def shorten(document: dict[str, Any], budget: int) -> dict[str, Any]:
         if not isinstance(text, str):
             parts.append(part)
             continue
-        data = text.encode("utf-8")
         if left <= 0:
             omitted += 1
-        elif tokens(len(data)) <= left:
+        elif (cost := tokens(_size(text, long))) <= left:
             parts.append(part)
-            left -= tokens(len(data))
+            left -= cost
         else:
-            parts.append(part | {"text": "".join(split_middle(data, left))})
+            parts.append(part | {"text": _without_middle(text, left, long)})
             left = 0
     if omitted:
         parts.append({"type": "input_text", "text": f"[omitted {omitted} text items ...]"})
     return document | {"output": parts}
+
+
+def _size(text: str, long: LongItem | None) -> int:
+    return len(text.encode("utf-8")) if long is None else long.length(text)
+
+
+def _without_middle(text: str, budget: int, long: LongItem | None) -> str:
+    if long is None:
+        return "".join(split_middle(text.encode("utf-8"), budget))
+    half = 2 * budget
+    return "".join(split_middle(long.head(text, half), budget, long.length(text), long.tail(text, half)))
 
 
 def communication_item(line: bytes) -> bytes:

@@ -1,9 +1,8 @@
 """A line becomes a record: what kind it is, its ordinal, and where its payload lies (FORMAT 3).
 
 Two dialects exist. Since September 2025 a line is an *envelope*
-`{"timestamp","ordinal"?,"type","payload","metadata"?}`. Before that
-it was *bare*: the session meta and the response items themselves, and `{"record_type":"state"}` (FORMAT 3.13). A file
-is of one dialect.
+`{"timestamp","ordinal"?,"type","payload","metadata"?}`. Before that it was *bare*: the session meta and the response
+items themselves, and `{"record_type":"state"}` (FORMAT 3.13). A file is of one dialect.
 
 A line that Codex's reader would skip is a `Skip` here, with a problem code. It is never an exception: any bytes give
 one or the other.
@@ -35,8 +34,7 @@ class Record(NamedTuple):
     """One decoded record.
 
     `type` is the envelope's tag (bare lines get the one that they would have today). `payload` is a decoded object;
-    long strings
-    in it are shortened when the line is condensed.
+    long strings in it are shortened when the line is condensed.
     """
 
     line: Line
@@ -79,8 +77,7 @@ class Skip:
     """A line that Codex's reader passes over.
 
     `code` is a problem code, or `unknown` for records of a kind that 0.171.0 does not know, which is no damage.
-    `recovered` are whole
-    records found inside the line.
+    `recovered` are whole records found inside the line.
     """
 
     line: Line
@@ -89,6 +86,8 @@ class Skip:
     recovered: tuple[Record, ...] = ()
 
 
+HEAVIEST = 64 << 20  # bytes of memory; a line that says more than fits is given up
+_LARGE = 256 << 10  # bytes; a shorter line can't be so heavy
 _PAYLOAD = b'"payload":'
 _METADATA = b',"metadata":'
 _SHORT = 2048  # bytes; looking at all of a shorter line for long integers costs less than finding its payload
@@ -126,6 +125,8 @@ def decode(line: Line, dialect: Dialect = Dialect.ENVELOPE) -> Record | Skip:
     """What a line that isn't blank holds."""
     if line.flaw is not None:
         return Skip(line, line.flaw, _REASONS.get(line.flaw, "damaged"))
+    if len(line.data) > _LARGE and spans.weight(line.data) > HEAVIEST:
+        return Skip(line, "too_large", f"so many values that they would take more than {HEAVIEST} bytes of memory")
     span = None
     try:
         document = _loads(line.data)
@@ -199,6 +200,7 @@ def _exactly(data: bytes) -> Any:
 
 
 _REASONS = {
+    "nul_run": "a run of NUL bytes",
     "bad_utf8": "bytes that are not UTF-8",
     "bad_record": "not a JSON text",
     "too_large": f"more than {LARGEST} bytes even without the insides of its strings",

@@ -1,35 +1,29 @@
 """Rebuilding a thread: a reverse scan finds the base, a forward replay builds the state (FORMAT 7).
 
-A log records what happened; what a model remembers is derived from it. Read from the end, the records of a turn form a
-*segment*
-that is closed by its `task_started`. Rollback markers are met before the turns that they undo, so a count of turns
-still to skip is carried
-towards the start, and only segments with a real user turn use it up. The newest surviving checkpoint is the *base*:
-its replacement
-history stands for everything before it.
+A log records what happened; what a model remembers is derived from it. Read from the end, the records of a turn
+form a *segment* that is closed by its `task_started`. Rollback markers are met before the turns that they undo, so
+a count of turns still to skip is carried towards the start, and only segments with a real user turn use it up. The
+newest surviving checkpoint is the *base*: its replacement history stands for everything before it.
 
-When may the scan stop? Codex first asks whether the newest checkpoint is complete in itself (FORMAT 7.1). If so it is
-the base,
-whatever follows. If not, the history is known once a segment with a checkpoint has survived, and the settings once a
-surviving user turn
-had a turn context. A thread of gigabytes with checkpoints is therefore rebuilt from its tail.
+When may the scan stop? Codex first asks whether the newest checkpoint is complete in itself (FORMAT 7.1). If so it
+is the base, whatever follows. If not, the history is known once a segment with a checkpoint has survived, and the
+settings once a surviving user turn had a turn context. A thread of gigabytes with checkpoints is therefore rebuilt
+from its tail.
 
-What was met newest first is then replayed oldest first: items are added, a checkpoint of the old kind replaces them by
-user messages and its
-summary, a rollback marker drops turns. Nothing is ever executed.
+What was met newest first is then replayed oldest first: items are added, a checkpoint of the old kind replaces them
+by user messages and its summary, a rollback marker drops turns. Nothing is ever executed.
 
 `ReverseScan` takes records and opens nothing; `Replay` is what comes out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from threadstore import spans
 from threadstore.boundaries import is_boundary
-from threadstore.history import Flag, History, Item, describe
+from threadstore.history import Fetch, Flag, History, Item, Look, describe
 from threadstore.items import ITEMS
 from threadstore.records import Record
 
@@ -64,11 +58,10 @@ class Checkpoint:
 class Replay:
     """What a thread is, as far as the next turn is concerned.
 
-    `base` is the checkpoint that the history begins with. `settings` is the turn context of the newest surviving user
-    turn,
-    `reference` the one that the next turn's context is compared with. `world` is the world-state baseline. `ops` are
-    the places of the
-    records that replaced history after the base: with the base they identify what the history is an extension of.
+    `base` is the checkpoint that the history begins with. `settings` is the turn context of the newest surviving
+    user turn, `reference` the one that the next turn's context is compared with. `world` is the world-state
+    baseline. `ops` are the places of the records that replaced history after the base: with the base they identify
+    what the history is an extension of.
     """
 
     history: History
@@ -268,17 +261,17 @@ class ReverseScan:
 
     # What comes out
 
-    def result(self, initial: Window | None, fetch: Callable[[Item], bytes]) -> Replay:
+    def result(self, initial: Window | None, fetch: Fetch, look: Look | None = None) -> Replay:
         """The rebuilt thread.
 
-        `initial` is the window of the session meta; `fetch` gives the bytes of an item. Call once, after the last
-        `feed`.
+        `initial` is the window of the session meta; `fetch` gives the bytes of an item, `look` a long item. Call
+        once, after the last `feed`.
         """
         resume = self._base.resume if self._bounded and self._base is not None else None
         if self._turn is not None and resume is not None and not self._turn.completed:
             self._turn.settings = None
         self._finish()
-        history, summarised = self._forward(fetch)
+        history, summarised = self._forward(fetch, look)
         previous = _previous(self._settings) or (resume or {}).get("previous_turn_settings")
         return Replay(
             history=history,
@@ -294,7 +287,7 @@ class ReverseScan:
             complete=not self.done,
         )
 
-    def _forward(self, fetch: Callable[[Item], bytes]) -> tuple[History, bool]:
+    def _forward(self, fetch: Fetch, look: Look | None) -> tuple[History, bool]:
         """Oldest first: add items, drop turns, apply checkpoints of the old kind. Also whether there was one of
         these.
         """
@@ -311,7 +304,7 @@ class ReverseScan:
                 if isinstance(what, int):
                     history.drop_turns(what)
                 else:
-                    history.summarise(what.message, fetch)
+                    history.summarise(what.message, fetch, look)
                     summarised = True
             if newer:
                 history.append(self._items[newer - 1])

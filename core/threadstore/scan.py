@@ -1,13 +1,11 @@
 """Everything that happened in a thread: one forward pass over its lineage.
 
 The turn list, the usage, the list of all records and the list of what is damaged need every record. `FullScan` is a
-reducer over records,
-oldest first, that can go on where it stopped: when a log has grown, only its new bytes are read. What it keeps is a
-few numbers a record.
+reducer over records, oldest first, that can go on where it stopped: when a log has grown, only its new bytes are read.
+What it keeps is a few numbers a record.
 
 Whether a line is *torn* can't be said while it may still be being written, so an unfinished last line is not consumed;
-it is reported
-beside the scan and read again next time.
+it is reported beside the scan and read again next time.
 """
 
 from __future__ import annotations
@@ -221,7 +219,7 @@ class FullScan:
             self._add(record.line, Kind.RECOVERED)
         self.counts["damaged"] += 1
         self._retried = (skip.line.data, skip.line.start, len(self.problems))
-        uncertain = may_have_mattered(skip.line.data)
+        uncertain = skip.code == "nul_run" or may_have_mattered(skip.line.data)
         consequence = "the line is passed over, as Codex does"
         if skip.recovered:
             consequence += f"; {len(skip.recovered)} whole records in it are shown in full_history.jsonl only"

@@ -1,8 +1,8 @@
 """Which decoded lines Codex 0.171.0 accepts as records (FORMAT 3; measured with the real reader, `tests/core/vectors`).
 
 A record that lacks a required field, or has one of another type, is passed over by Codex as a whole, so it must not
-count here either.
-Kinds that Codex does not know are passed over as well, but are no damage: a newer or older release wrote them.
+count here either. Kinds that Codex does not know are passed over as well, but are no damage: a newer or older release
+wrote them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Fault(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Fields of a payload: those that must be there, those that may be null or absent, those that may be absent but
-    not null.
+    """Fields of a payload: those that must be there, those that may be null or absent, those that may be absent but not
+    null.
     """
 
     required: Mapping[str, Check] = {}
@@ -397,10 +397,9 @@ def _has_few_containers(data: bytes, document: object) -> bool:
     if len(data) < _SHORT:
         return data.count(b"{") + data.count(b"[") <= DEEPEST
     found = [document]
-    for container in found:
-        for inner in container.values() if isinstance(container, dict) else container if isinstance(container, list) else ():
-            if isinstance(inner, (dict, list)):
-                found.append(inner)
+    for container in found:  # which grows meanwhile
+        values = container.values() if isinstance(container, dict) else container if isinstance(container, list) else ()
+        found += [inner for inner in values if isinstance(inner, (dict, list))]
         if len(found) > DEEPEST:
             return False
     return True

@@ -1,9 +1,8 @@
 """Where the values of a JSON text lie.
 
 orjson says what a line means but not where; the slices that we serve must be exact. These functions find the ends of
-values by
-hopping over strings and counting brackets. They expect text that orjson has accepted, never recurse, and work on
-condensed lines, too.
+values by hopping over strings and counting brackets. They expect text that orjson has accepted, never recurse, and work
+on condensed lines, too.
 """
 
 from __future__ import annotations
@@ -16,6 +15,9 @@ import orjson
 _WHITE = re.compile(rb"[ \t\r\n]*+")
 _STRING = re.compile(rb'"[^"]*+"')
 _SCALAR = re.compile(rb"[^ \t\r\n,\]}]++")
+_OBJECT, _ARRAY, _SCALAR_WEIGHT = 256, 96, 64  # bytes in memory, with the place in its container (CPython 3.11)
+_WINDOW = 64 << 10  # bytes
+_NOTEWORTHY = 16 << 20  # bytes; from here on it is worth while to leave out what stands in strings
 _MARK = re.compile(rb'"[^"]*+"|[\[{]|[\]}]')
 
 
@@ -52,6 +54,26 @@ def value_end(data: bytes, at: int) -> int:
     if scalar is None:
         raise ValueError("no value")
     return scalar.end()
+
+
+def weight(data: bytes) -> int:
+    """Bytes of memory that the values of a JSON text would take, about, beside the text of its strings."""
+    found = _weight(data)
+    return found if found < _NOTEWORTHY else sum(map(_weight, _outside(flat(data))))
+
+
+def _outside(level: bytes) -> Iterator[bytes]:
+    """What lies outside the strings of a flat text, a window at a time."""
+    inside = False
+    for at in range(0, len(level), _WINDOW):
+        parts = level[at : at + _WINDOW].split(b'"')
+        yield b"".join(parts[1::2] if inside else parts[::2])
+        inside ^= len(parts) % 2 == 0
+
+
+def _weight(data: bytes) -> int:
+    objects, arrays = data.count(b"{"), data.count(b"[")
+    return _OBJECT * objects + _ARRAY * arrays + _SCALAR_WEIGHT * max(data.count(b",") - objects - arrays, 0)
 
 
 def members(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:

@@ -1,13 +1,13 @@
 """Decoded copies of compressed rollouts (FORMAT 2.2, FAULTS 13, 14).
 
 A `.jsonl.zst` has no random access, so it is decoded once into a private folder outside the store and everything
-else, offsets of `history_base` included, works on that copy. A copy is named by the identity of the file that it was
-made
-from, so a changed file is never served from an old copy. Decoding streams: memory is bounded by the window that a frame
-may ask for, disk by the limits below, and a file that would exceed them is refused by name, not served in part.
+else, offsets of `history_base` included, works on that copy. A copy is named by the identity of the file that it
+was made from, so a changed file is never served from an old copy. Decoding streams: memory is bounded by the window
+that a frame may ask for, disk by the limits below, and a file that would exceed them is refused by name, not served
+in part.
 
-A truncated file decodes up to the cut, like a rollout with a torn tail. What follows the last whole frame and isn't a
-frame ends the content too; both are reported.
+A truncated file decodes up to the cut, like a rollout with a torn tail. What follows the last whole frame and isn't
+a frame ends the content too; both are reported.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from threadstore.files import FileIdentity, open_regular
 
 DEFAULT_LIMIT = 16 << 30  # bytes of decoded copies in one spool
 LARGEST_COPY = 8 << 30  # bytes of one decoded copy
-LARGEST_RATIO = 2000  # decoded bytes per compressed byte; JSON text stays far below
+LARGEST_RATIO = 300  # decoded bytes per compressed byte; JSON text stays far below
 LARGEST_WINDOW = 64 << 20  # bytes; Codex writes level 3, whose window is 2 MiB
 _CHUNK = 1 << 20
-_STEP = 1024  # compressed bytes decoded at once: at most 32 MiB come out
+_STEP = 256  # compressed bytes decoded at once: at most 8 MiB come out
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
 

@@ -1,8 +1,7 @@
 """`ThreadStore`: the one door to a store of threads.
 
 It knows which threads there are, which rollout of each is selected, and makes the derived files of one on demand. It
-never writes, holds no file
-open between calls, and remembers only what `stat` can prove to be still true.
+never writes, holds no file open between calls, and remembers only what `stat` can prove to be still true.
 """
 
 from __future__ import annotations
@@ -159,13 +158,18 @@ class ThreadStore:
     def project_rollout(self, rollout: RolloutFile) -> Projection:
         """The decoded content of one rollout file."""
         opened = open_rollout(self.root, rollout, self.spool)
+        identity = opened.identity()
         opened.log.close()
         extents = Extents.of_source(opened.source, opened.log.size)
-        return Projection(extents, (opened.basis,), digest(opened.identity()))
+        return Projection(extents, (opened.basis,), digest(identity))
 
     def project_store(self, view: StoreView) -> Projection:
-        """Make one derived file of the whole store. What it is made from is everything, so it holds only now."""
+        """Make one derived file of the whole store.
+
+        What it is made from is everything, so it holds only now; its basis is just what changed last.
+        """
         self.refresh()
+        basis = overview.newest(self.root, self._catalog, self._database)
         if view is StoreView.STATS:
             content = overview.stats(self.root, self._catalog, self._database)
         else:
@@ -174,7 +178,7 @@ class ThreadStore:
                 content = overview.heads(selected)
             else:
                 content = overview.problems(self._catalog, self._database, selected)
-        return Projection(Extents.of_bytes(content), (), digest(content))
+        return Projection(Extents.of_bytes(content), basis, digest(content))
 
     # Names and neighbours
 
@@ -242,4 +246,5 @@ def parse_time(text: bytes) -> int | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     seconds = int((moment.replace(microsecond=0) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
-    return seconds * 1_000_000_000 + moment.microsecond * 1000
+    nanoseconds = seconds * 1_000_000_000 + moment.microsecond * 1000
+    return nanoseconds if -(1 << 63) <= nanoseconds < 1 << 63 else None  # what a file's time can hold: 1678 to 2262

@@ -1,12 +1,10 @@
 """The turns of a thread, as Codex lists them (FORMAT 14.1, 14.2).
 
 The two history modes count turns differently, and both differ from the boundaries that rollback counts. In a paginated
-thread a turn
-exists when a lifecycle record names it, and its first terminal record decides how it ended. In a legacy thread turns
-are also opened by events of
-the user interface: such implicit turns get the id `rollout-<n>`, where n is the index of the opening record among
-those that decode, and
-`thread_rolled_back` takes the last ones away. A taken turn stays in our list, marked as not effective.
+thread a turn exists when a lifecycle record names it, and its first terminal record decides how it ended. In a legacy
+thread turns are also opened by events of the user interface: such implicit turns get the id `rollout-<n>`, where n is
+the index of the opening record among those that decode, and `thread_rolled_back` takes the last ones away. A taken turn
+stays in our list, marked as not effective.
 
 Both trackers take the records of a lineage oldest first and may be asked for their turns at any time.
 """
@@ -64,8 +62,8 @@ def place_of(record: Record, segment: int) -> Place:
 class PaginatedTurns:
     """FORMAT 14.1: only lifecycle records open turns, the first terminal record wins.
 
-    Codex writes no rollback markers in this mode. Where another tool did, the model's history honours them and the
-    turn list of Codex does not (measured: tests/core/vectors); this list is the same as Codex's.
+    Codex writes no rollback markers in this mode. Where another tool did, the model's history honours them and the turn
+    list of Codex does not (measured: tests/core/vectors); this list is the same as Codex's.
     """
 
     def __init__(self, first_ordinal: int = 0) -> None:
@@ -141,10 +139,14 @@ _OPENING = frozenset(
 
 
 class LegacyTurns:
-    """FORMAT 14.2."""
+    """FORMAT 14.2.
+
+    Invariant: `_by_id` has the turns of `turns`, in that order.
+    """
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
+        self._by_id: dict[str, list[Turn]] = {}
         self.current: Turn | None = None
 
     def feed(self, record: Record, segment: int, index: int) -> None:
@@ -160,9 +162,7 @@ class LegacyTurns:
     def _event(self, record: Record, segment: int, index: int) -> None:
         kind, payload = record.kind, record.payload
         if kind in ("task_started", "turn_started"):
-            self.current = Turn(payload["turn_id"], place_of(record, segment), explicit=True)
-            self.turns.append(self.current)
-            _take_start(self.current, payload)
+            _take_start(self._add(Turn(payload["turn_id"], place_of(record, segment), explicit=True)), payload)
         elif kind == "user_message":
             current = self.current
             if current is None or not (current.explicit or current.empty):
@@ -200,16 +200,20 @@ class LegacyTurns:
         turn.items += 1
 
     def _open_implicit(self, record: Record, segment: int, index: int, turn_id: str | None = None) -> Turn:
-        turn = Turn(turn_id or f"rollout-{index}", place_of(record, segment), explicit=False, status="completed")
-        self.turns.append(turn)
-        self.current = turn
-        return turn
+        name = turn_id or f"rollout-{index}"
+        return self._add(Turn(name, place_of(record, segment), explicit=False, status="completed"))
 
     def _find(self, turn_id: object) -> Turn | None:
-        for turn in reversed(self.turns):
-            if turn.turn_id == turn_id and turn.dropped_by is None:
+        for turn in reversed(self._by_id.get(turn_id, ()) if isinstance(turn_id, str) else ()):
+            if turn.dropped_by is None:
                 return turn
         return None
+
+    def _add(self, turn: Turn) -> Turn:
+        self.turns.append(turn)
+        self._by_id.setdefault(turn.turn_id, []).append(turn)
+        self.current = turn
+        return turn
 
     def _close(self, turn: Turn) -> None:
         if self.current is turn:

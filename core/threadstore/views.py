@@ -5,7 +5,7 @@ Everything here is a pure function of what replay, scan and names have found.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -119,7 +119,13 @@ class _Effect:
             if replay.base is not None:
                 self._marks.add((replay.base.segment, replay.base.offset))
             self._marks.update(replay.ops)
-        self._dropped = [(turn.start, turn.end) for turn in scan.tracker.turns if turn.dropped_by is not None]
+        self._dropped: dict[int, tuple[list[int], list[int]]] = {}  # segment -> starts, and the furthest end so far
+        for turn in scan.tracker.turns:
+            if turn.dropped_by is not None:
+                starts, ends = self._dropped.setdefault(turn.start.segment, ([], []))
+                here = turn.end is not None and turn.end.segment == turn.start.segment
+                starts.append(turn.start.offset)
+                ends.append(max([turn.end.end if turn.end is not None and here else 1 << 63, *ends[-1:]]))
         self._leaf = len(scan.sources) - 1
         self._meta_seen: set[int] = set()
 
@@ -133,12 +139,9 @@ class _Effect:
             first = segment not in self._meta_seen
             self._meta_seen.add(segment)
             return first and segment == self._leaf
-        return not any(
-            start.segment == segment
-            and start.offset <= offset
-            and (end is None or end.segment != segment or offset < end.end)
-            for start, end in self._dropped
-        )
+        starts, ends = self._dropped.get(segment, ((), ()))
+        before = bisect_right(starts, offset)
+        return before == 0 or offset >= ends[before - 1]
 
     def _has_item(self, segment: int, start: int, end: int) -> bool:
         offsets = self._items.get(segment, [])

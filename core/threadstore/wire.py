@@ -1,10 +1,9 @@
 """How an item is encoded when it is sent (FORMAT 8.2, 2b).
 
-Codex decodes items and encodes them again, field by field in a fixed order. Records that it wrote itself come out as
-they lie in the log; records of
-other tools may lose unknown fields, gain nulls and change their order. Strings are escaped as little as possible;
-numbers in free
-JSON (tools, arguments of a tool search) keep their spelling, which is why values are copied from the raw text.
+Codex decodes items and encodes them again, field by field in a fixed order. Records that it wrote itself come out
+as they lie in the log; records of other tools may lose unknown fields, gain nulls and change their order. Strings
+are escaped as little as possible; numbers in free JSON (tools, arguments of a tool search) keep their spelling,
+which is why values are copied from the raw text.
 
 What a provider named `OpenAI` gets in addition (parts of the passthrough, encrypted arguments) is not part of this.
 """

@@ -177,8 +177,8 @@ def test_thread_page_agrees_with_codex(corpus_store: CorpusStore) -> None:
 
 
 def test_thread_page_without_sqlite(corpus_store_no_sqlite: CorpusStore) -> None:
-    """Without databases only two things may be lost, in Codex as well: names of paginated threads, and a preview that
-    a fork got from its parent's listing or that was kept from turns that are reverted.
+    """Without databases only two things may be lost, in Codex as well: names of paginated threads, and a preview that a
+    fork got from its parent's listing or that was kept from turns that are reverted.
     """
     store = open_store(corpus_store_no_sqlite.home)
     for thread_id, codex in corpus_store_no_sqlite.threads.items():

@@ -1,8 +1,7 @@
 """92 more stores that the real Codex 0.171.0 wrote, by random operations, agree with what it rebuilt from them.
 
 `tests/corpus/generated.tar.zst` holds them in the form of the corpus: turns with and without tools, interrupts, kills,
-compactions, forks, reverts,
-archiving, torn tails, and hand-made rollback markers and checkpoints of every kind.
+compactions, forks, reverts, archiving, torn tails, and hand-made rollback markers and checkpoints of every kind.
 """
 
 from __future__ import annotations

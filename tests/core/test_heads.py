@@ -13,7 +13,7 @@ from threadstore.names import RolloutFile, parse_rollout
 
 from tests.core.logs import rollout_name, thread_id
 
-THREAD = thread_id(1)
+THREAD = thread_id(5)  # greater than the ids of its later rollouts: times come first
 
 
 def rollout(path: str) -> RolloutFile:

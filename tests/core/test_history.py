@@ -91,7 +91,7 @@ def summarised(*items: Json, message: str = "S") -> list[bytes]:
 
 
 def test_summary_keeps_what_persons_wrote() -> None:
-    """FORMAT 9.2: their messages as they are, in order, then the summary; no context, answers, calls or old summaries."""
+    """FORMAT 9.2: their messages as they are, in order, then the summary; no context, answers, calls, summaries."""
     one, two = user("one", id="msg_1"), user("two")
     old = user(SUMMARY_PREFIX + "\nbefore")
     assert summarised(NOTE, one, RULES, assistant("1"), call("c"), output("c"), old, agent_message(), two) == stored(

@@ -45,7 +45,9 @@ def test_shortening_is_not_in_the_effective_history(tmp_path: Path) -> None:
     """FORMAT 7.6: the log's bytes stay; only what is sent is cut. The record may give a budget of its own."""
     long = "x" * (4 * DEFAULT_BUDGET + 4)
     log = Log().turn("1", "one", call("a"), call("b"))
-    log.item(output("a", long)).add("response_item", output("b", long), metadata={"fallback_token_limit_override": 1000})
+    log.item(output("a", long)).add(
+        "response_item", output("b", long), metadata={"fallback_token_limit_override": 1000}
+    )
     store = Store(tmp_path / "home", log)
     assert [item["output"] for item in store.history()[-2:]] == [long, long]
     first, second = (item["output"] for item in store.rows(View.MODEL_INPUT) if item["type"] == "function_call_output")

@@ -1,8 +1,8 @@
 """The examples of the documents that this project was created from (`seeds/`, in Chinese).
 
 *Chapter 10*: "persistence and recovery", file 000_0bb5cd9e83cc7cec.txt.  *The reconstruction article*: section 8.21 of
-"reading Codex", at the end of file 004_3ec8a31c20e9c702.txt; the *resume chapter* stands before it in the same file, and
-the *compaction article* is file 001_ccceb5937dbb3653.txt.  Each docstring names its section.
+"reading Codex", file 004_3ec8a31c20e9c702.txt; the *resume chapter*: file 003_d2d336c96312237b.txt; the *compaction
+article*: file 001_ccceb5937dbb3653.txt.  Each docstring names its section.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def example(*, paginated: bool, literal: bool = False) -> Log:
     """The 25 records, as each mode writes them.
 
     In a real log what a person says is there twice: as an event for the user interface and as the item that the model
-    reads (FORMAT 1, trap 14).  The chapter writes the rolled-back turn with one record for both; here that record is the
-    item, without which the turn would have nothing that a rollback can count.  `literal` makes it the event.
+    reads (FORMAT 1, trap 14).  The chapter has one record for both in the rolled-back turn; here it is the item,
+    without which the turn would have nothing that a rollback can count.  `literal` makes it the event.
     """
     log = Log(paginated)  # 1
     log.start("fix-login").said("修复登录超时", "fix-login")
@@ -267,7 +267,7 @@ def test_rollback_counts_communication_records(tmp_path: Path, *, paginated: boo
 
 @BOTH
 def test_several_rollbacks_add_up(tmp_path: Path, *, paginated: bool) -> None:
-    """Reconstruction article, golden tests, several rollbacks; and chapter 10.9.1: they take effect one after another."""
+    """Reconstruction article, golden tests, several rollbacks; chapter 10.9.1: they take effect one after another."""
     log = Log(paginated)
     for name in ("one", "two", "three", "four"):
         log.turn(name, name, model=name)
@@ -302,7 +302,7 @@ def test_base_has_to_survive(tmp_path: Path, *, paginated: bool) -> None:
 @BOTH
 @pytest.mark.parametrize("count", [2, 3, 4294967295])
 def test_rollback_out_of_range(tmp_path: Path, count: int, *, paginated: bool) -> None:
-    """Reconstruction article, golden tests, rollback out of range: all turns go, what was before the first one stays."""
+    """Reconstruction article, golden tests, rollback out of range: all turns go, what was before the first stays."""
     log = Log(paginated).item(NOTE).turn("1", "one", model="a").turn("2", "two", model="b").roll_back(count)
     store = Store(tmp_path / "home", log)
     assert store.history() == [NOTE]
@@ -326,7 +326,7 @@ def test_a_checkpoint_alone_does_not_stop_the_scan(tmp_path: Path) -> None:
 
 
 def test_settings_of_a_cut_turn_come_from_the_checkpoint(tmp_path: Path) -> None:
-    """Reconstruction article, table of faults, row 2: no settings are taken from a turn of which only the end is read."""
+    """Reconstruction article, table of faults, row 2: a turn of which only the end is read gives no settings."""
     previous = {"model": "before", "comp_hash": None, "realtime_active": None}
     resume = {
         "multi_agent_version": None,
@@ -471,6 +471,16 @@ def test_old_names_are_read(tmp_path: Path) -> None:
     assert store.page(View.WORLD_STATE)["context_window"]["number"] == 7
     assert store.page(View.THREAD)["history_mode"] == "legacy"
     assert dumps(user("one")) in store.read(View.FULL_HISTORY)
+
+
+def test_logs_without_envelopes_are_read(tmp_path: Path) -> None:
+    """Chapter 10.14, row 10: the lines of mid 2025, whose session meta may be longer than what is read at first."""
+    log = Log()
+    meta = {"id": log.thread, "timestamp": "2025-06-01T10:00:00.000Z", "instructions": "x" * 100_000}
+    store = Store(tmp_path / "home")
+    store.write(log.name, b"".join(dumps(line) + b"\n" for line in (meta, user("one"), {"record_type": "state"})))
+    assert store.history() == [user("one")]
+    assert store.page(View.THREAD)["identity_guessed"] is False
 
 
 # The compaction article

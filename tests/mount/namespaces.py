@@ -10,7 +10,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -32,7 +35,7 @@ def in_namespace(lab: Lab, script: str) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -43,8 +46,11 @@ def as_nobody(lab: Lab, script: str) -> str:
     """The output of a script that runs as uid 65534, who may use FUSE; `$PYTHON` can import us."""
     need_root("become somebody else")
     need("setpriv", "util-linux")
-    check = [*_DROP, sys.executable, "-c", "import pyfuse3, threadstore, rolloutfs"]
-    if subprocess.run(check, env=lab.environment, cwd="/", capture_output=True, check=False).returncode != 0:
+    probe = f"{shlex.quote(sys.executable)} -c 'import pyfuse3, threadstore, rolloutfs'"
+    check = subprocess.run(
+        [*_DROP, "bash", "-c", probe], env=lab.environment, cwd="/", capture_output=True, check=False
+    )
+    if check.returncode != 0:
         pytest.skip("the interpreter can't be run by every user: make .venv with one that doesn't lie below /root")
     return in_namespace(
         lab,
@@ -57,18 +63,25 @@ def as_nobody(lab: Lab, script: str) -> str:
     )
 
 
-def open_to_nobody(lab: Lab, *owned: Path) -> None:
-    """Give folders with all in them to uid 65534, and let everybody pass through the test's own folders."""
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A temporary folder that everybody may enter; those of pytest are for their owner only."""
+    with TemporaryDirectory(prefix="rolloutfs-test-") as name:
+        folder = Path(name).resolve()
+        folder.chmod(0o755)
+        for parent in folder.parents:
+            if parent.stat().st_mode & 0o005 != 0o005:
+                pytest.skip(f"{parent} can't be entered by other users: set TMPDIR to a folder that can")
+        yield folder
+
+
+def give_to_nobody(lab: Lab, *owned: Path) -> None:
+    """Give folders with all in them, and what a server writes to, to uid 65534."""
     for name in ("cache", "state"):
         (lab.folder / name).mkdir(exist_ok=True)
     for place in (*owned, *(lab.folder / name for name in ("cache", "state", "home", "mnt"))):
         for path in (place, *place.rglob("*")):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    for folder in (lab.folder, *lab.folder.parents):
-        if folder.stat().st_mode & 0o005 != 0o005:
-            if not str(folder).startswith(str(lab.folder.parents[1])):
-                pytest.skip(f"{folder} can't be entered by other users: set --basetemp to a folder that can")
-            folder.chmod(folder.stat().st_mode | 0o055)
 
 
 def copy_tree(source: Path, destination: Path) -> Path:

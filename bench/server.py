@@ -1,0 +1,142 @@
+"""A mount in a process of its own, pinned to the core that we run on, and what its processes do.
+
+`FUSE.md` 0.2 says why: on a virtual machine a wakeup on another core costs more than a request.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 30.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A mounted store; `pid` is its server."""
+
+    store: Path
+    path: Path
+    pid: int
+
+    def thread(self, thread: str) -> Path:
+        """The folder of a thread."""
+        return self.path / "threads" / thread
+
+    def processes(self) -> list[int]:
+        """The server first, then its workers."""
+        return [self.pid, *_below(self.pid)]
+
+    def bytes_read(self) -> int:
+        """What all its living processes have read so far, from files of any kind."""
+        total = 0
+        for pid in self.processes():
+            with suppress(OSError):
+                text = Path(f"/proc/{pid}/io").read_text()
+                total += int(text.split("rchar: ")[1].split()[0])
+        return total
+
+
+def _below(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [int(child), *_below(int(child))]
+    return found
+
+
+@contextmanager
+def mounted(store: Path, folder: Path) -> Iterator[Mount]:
+    """Mount a store below `folder`, which also takes the server's cache and log."""
+    place = folder / "mnt"
+    place.mkdir(exist_ok=True)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "rolloutfs", "mount", "-f", str(store), str(place)],
+        env=_environment(folder),
+        stdout=subprocess.DEVNULL,
+        cwd=folder,
+    )
+    try:
+        _await_mount(place, server)
+        yield Mount(store, place, server.pid)
+    finally:
+        server.send_signal(signal.SIGTERM)
+        try:
+            server.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            subprocess.run(["fusermount3", "-uz", str(place)], check=False)
+            server.kill()
+            server.wait()
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'core'}",
+        "HOME": str(folder / "home"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "XDG_STATE_HOME": str(folder / "state"),
+    }
+
+
+def _await_mount(place: Path, server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not (os.path.ismount(place) and (place / "README.md").exists()):
+        if server.poll() is not None or time.monotonic() > end:
+            raise RuntimeError(f"the mount did not come up (exit status {server.returncode})")
+        time.sleep(0.005)
+
+
+@dataclass(slots=True)
+class Peaks:
+    """The most memory that was resident, in bytes."""
+
+    server: int = 0
+    worker: int = 0  # the largest of all workers
+
+
+@dataclass(slots=True)
+class MemoryWatch:
+    """Looks at the peak of every process of a mount again and again, since workers come and go."""
+
+    mount: Mount
+    peaks: Peaks = field(default_factory=Peaks)
+    _done: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Peaks:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self.peaks
+
+    def __exit__(self, *_exc: object) -> None:
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._look()
+
+    def _run(self) -> None:
+        while not self._done.wait(0.02):
+            self._look()
+
+    def _look(self) -> None:
+        server, *workers = self.mount.processes()
+        self.peaks.server = max(self.peaks.server, _peak(server))
+        self.peaks.worker = max([self.peaks.worker, *map(_peak, workers)])
+
+
+def _peak(pid: int) -> int:
+    """VmHWM of a process; 0 when it is gone."""
+    with suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) << 10
+    return 0

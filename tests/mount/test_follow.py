@@ -1,0 +1,328 @@
+"""A store that goes on while it is mounted: what Codex appends, archives, reverts, compacts or compresses is seen.
+
+An open sees the store as it is at that moment; what is open already follows within the kernel's attribute timeout, so
+those tests wait for what they expect and never for a time (FUSE 6.2).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from threadstore.projection import View
+from threadstore.spool import Spool
+from threadstore.store import ThreadStore
+
+from tests.conftest import CopyStore
+from tests.mount.clients import environment, mounted, need, run, serving
+from tests.mount.conftest import Lab, until
+from tests.mount.plain import join, raw_files
+from tests.tree.sample import line, message
+
+DATABASE = "state_5.sqlite"
+
+
+class Follower:
+    """`tail` on one file: what it has printed so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path, errors: Path) -> None:
+        self.process = process
+        self._output = output
+        self._errors = errors
+
+    @property
+    def seen(self) -> bytes:
+        """All of its output."""
+        return self._output.read_bytes()
+
+    @property
+    def complaints(self) -> str:
+        """All that it said about the file."""
+        return self._errors.read_text()
+
+    def wait(self) -> None:
+        """Wait until tail has looked at the file often enough to see whether its name means another one now."""
+        status = Path(f"/proc/{self.process.pid}/status")
+        slept = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)$", re.MULTILINE)
+
+        def times() -> int:
+            found = slept.search(status.read_text())
+            assert found
+            return int(found[1])
+
+        start = times()
+        until(lambda: times() >= start + 120, "tail goes on looking")
+
+
+@contextmanager
+def following(path: Path, flag: str, folder: Path) -> Iterator[Follower]:
+    """Follow a file from its first line on with `tail -f` or `tail -F`, as fast as tail can."""
+    number = len(list(folder.glob("tail-*.out")))
+    output, errors = folder / f"tail-{number}.out", folder / f"tail-{number}.err"
+    with output.open("wb") as out, errors.open("wb") as err:
+        process = subprocess.Popen(
+            ["tail", "-n", "+1", "-s", "0.02", flag, str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=environment(folder),
+        )
+    try:
+        yield Follower(process, output, errors)
+        assert process.poll() is None, "tail gave up"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def fresh(root: Path, thread: str, view: View) -> bytes:
+    """A derived file as the store is now, by a reader that has never seen it before."""
+    store = ThreadStore(str(root), Spool(f"{root}.spool"))
+    return join(store, store.project(thread, view))
+
+
+def content(path: Path) -> bytes:
+    """The bytes that `cat` gives."""
+    return run(f"cat '{path}'", path.parent)
+
+
+@contextmanager
+def served_home(folder: Path, home: Path) -> Iterator[Path]:
+    """The mountpoint of a home that the test may change."""
+    with serving(folder / "lab", home) as lab, mounted(lab) as mount:
+        yield mount
+
+
+# Appended
+
+
+@pytest.mark.parametrize("flag", ["-f", "-F"])
+def test_tail_prints_every_line_once_and_whole(lab: Lab, flag: str) -> None:
+    """Records that arrive in pieces, some cut within a letter: every line is printed once, in order, untorn. The log is
+    followed byte by byte; a derived file shows a record only when it is complete.
+    """
+    thread = lab.sample.add(1, "hello")
+    lab.mount()
+    source = lab.sample.path(thread)
+    rollouts, history = lab.thread(thread) / "rollouts", lab.thread(thread) / "effective_history.jsonl"
+    with (
+        following(rollouts / source.name, flag, lab.folder) as log,
+        following(rollouts / "current", flag, lab.folder) as current,
+        following(history, flag, lab.folder) as items,
+        source.open("ab", buffering=0) as file,
+    ):
+        for number in range(40):
+            record = message(f"say {number} “ü” " + "x" * (number * 97 % 6000), second=number)
+            cuts = [0, *sorted({number * 31 % len(record), 117, record.index("ü".encode()) + 1}), len(record)]
+            for start, end in pairwise(cuts):
+                file.write(record[start:end])
+                if number % 20 == 0:  # let half a line be seen
+                    until(lambda: log.seen == source.read_bytes(), "tail has what is there")
+            if number % 10 == 0:
+                until(lambda number=number: f"say {number} “".encode() in items.seen, "the item is printed")  # type: ignore[misc]
+        whole = source.read_bytes()
+        until(lambda: len(log.seen) >= len(whole) and len(current.seen) >= len(whole), "tail has the whole log")
+        until(lambda: items.seen.count(b"\n") >= 41, "tail has every item")
+        assert log.seen == current.seen == whole
+        assert items.seen == content(history)
+        texts = [json.loads(row)["content"][0]["text"].split(" “")[0] for row in items.seen.split(b"\n")[:-1]]
+        assert texts == ["hello", *(f"say {number}" for number in range(40))]
+        assert {log.complaints, current.complaints, items.complaints} == {""}
+
+
+@pytest.mark.parametrize(
+    "name", ["tools.paginated", "compact_manual.paginated", "compact_last.legacy", "steer.paginated"]
+)
+def test_every_moment_of_a_growing_thread_is_right(copy_store: CopyStore, tmp_path: Path, name: str) -> None:
+    """A real log written again by lines and halves of lines: each derived file is at once what a first look gives."""
+    home = copy_store(name).home
+    source = max((home / "sessions").rglob("*.jsonl"), key=lambda path: path.stat().st_size)
+    whole = source.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    source.write_bytes(b"".join(lines[:3]))
+    with served_home(tmp_path, home) as mount, source.open("ab", buffering=0) as file:
+        folder = mount / "threads" / source.name[28:64]
+        for number, record in enumerate(lines[3:]):
+            half = len(record) // 2 if number % 4 == 0 else 0
+            for piece in filter(None, (record[:half], record[half:])):
+                file.write(piece)
+                for view in (View.EFFECTIVE_HISTORY, View.THREAD) if number % 3 else (View.MODEL_INPUT, View.TURNS):
+                    assert content(folder / view.value) == fresh(home, folder.name, view), (number, view)
+        assert content(folder / "rollouts/current") == whole
+        for view in View:
+            path = folder / ("lineage" if view is View.LINEAGE else "") / view.value
+            assert content(path) == fresh(home, folder.name, view)
+
+
+@pytest.mark.parametrize("reader", [True, False], ids=["with a reader of the old memory", "alone"])
+def test_tail_goes_on_with_the_new_memory_after_a_compaction(lab: Lab, reader: bool) -> None:
+    """`tail -F` of the memory prints the old one, then the new one as a whole, once, then what is appended to that.
+    `tail -f` stays with the file that it has opened, which is complete and gets no foreign bytes.
+    """
+    thread = lab.sample.add(1, *(f"old {number}" for number in range(20)))
+    lab.mount()
+    history = lab.thread(thread) / "effective_history.jsonl"
+    old = content(history)
+    summary = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "what happened so far"}]}
+    with ExitStack() as stack:
+        named = stack.enter_context(following(history, "-F", lab.folder))
+        opened = stack.enter_context(following(history, "-f", lab.folder)) if reader else None
+        until(lambda: named.seen == old, "the old memory is printed")
+        if opened is not None:
+            until(lambda: opened.seen == old, "the other one has it, too")
+        with lab.sample.path(thread).open("ab") as file:
+            file.write(line("compacted", {"message": "", "replacement_history": [summary]}))
+        new = content(history)
+        assert b"what happened so far" in new
+        assert b"old 0" not in new
+        until(lambda: len(named.seen) >= len(old + new), "the new memory is printed")
+        for number in range(3):
+            lab.sample.append(thread, f"new {number}")
+            until(lambda text=b"new %d" % number: text in named.seen, "the next line is printed")  # type: ignore[misc]
+        named.wait()
+        assert named.seen == old + content(history)
+        assert opened is None or opened.seen == old
+
+
+# Threads that come and move
+
+
+def _statistics(mount: Path) -> dict[str, int]:
+    found: dict[str, int] = json.loads(content(mount / "stats.json"))
+    return found
+
+
+def test_a_new_thread_is_listed(lab: Lab) -> None:
+    """`ls threads` shows a thread soon after its first record was written; by its name it is there at once."""
+    lab.sample.add(1)
+    lab.mount()
+    assert run("ls threads", lab.mountpoint).count(b"\n") == 1
+    for number, folder in ((2, "sessions/2026/11/29"), (3, "sessions/2026/11/30"), (4, "sessions/2027/01/01")):
+        thread = lab.sample.add(number, f"hello {number}", folder=folder)
+        assert f"hello {number}".encode() in run(f"cat threads/{thread}/effective_history.jsonl", lab.mountpoint)
+        until(lambda name=thread: name in os.listdir(lab.mountpoint / "threads"), "it is listed")  # type: ignore[misc]
+        until(lambda count=number: _statistics(lab.mountpoint)["threads"] == count, "it is counted")  # type: ignore[misc]
+    assert run("ls store/sessions", lab.mountpoint) == b"2026\n2027\n"
+
+
+def test_archived_and_brought_back(copy_store: CopyStore, tmp_path: Path) -> None:
+    """Codex moves a thread's file to archived_sessions and back: the thread stays as it was and says where it is."""
+    home = copy_store("tools.paginated").home
+    source = next((home / "sessions").rglob("*.jsonl"))
+    archive = home / "archived_sessions"
+    archive.mkdir()
+    state = "ls -i | grep -v thread.json; cat effective_history.jsonl rollouts/current"
+    with served_home(tmp_path, home) as mount:
+        folder, heads = mount / "threads" / source.name[28:64], mount / "store/heads.jsonl"
+        before = run(state, folder)
+        assert json.loads(content(folder / "thread.json"))["archived"] is False
+
+        def moved(name: str) -> None:
+            assert run(state, folder) == before
+            assert json.loads(content(folder / "thread.json"))["archived"] is name.startswith("archived")
+            until(lambda: run("find store -name 'rollout*'", mount) == f"store/{name}\n".encode(), "it is shown there")
+            until(lambda: json.loads(content(heads))["file"] == name, "the head is there")
+
+        source.rename(archive / source.name)
+        moved(f"archived_sessions/{source.name}")
+        (archive / source.name).rename(source)
+        moved(str(source.relative_to(home)))
+
+
+def test_a_thread_that_is_reverted(copy_store: CopyStore, tmp_path: Path) -> None:
+    """A revert writes a new generation and moves the row: the memory is the new one, both generations stay readable.
+    Moving the row back brings the old memory back.
+    """
+    home = copy_store("revert_once.paginated").home
+    old, new = sorted((home / "sessions").rglob("*.jsonl"))
+    thread, added = old.name[28:64], new.read_bytes()
+    new.unlink()
+    with closing(sqlite3.connect(home / DATABASE)) as database:
+
+        def select(path: Path) -> None:
+            database.execute("UPDATE threads SET rollout_path = ? WHERE id = ?", (str(path), thread))
+            database.commit()
+
+        select(old)
+        with served_home(tmp_path, home) as mount:
+            folder, history = mount / "threads" / thread, mount / "threads" / thread / "effective_history.jsonl"
+            first = content(history)
+            assert first.count(b"\n") > 10
+            assert run("readlink rollouts/current", folder).decode().strip() == old.name
+            with following(history, "-F", tmp_path) as tail:
+                until(lambda: tail.seen == first, "the old memory is printed")
+                new.write_bytes(added)
+                select(new)
+                second = content(history)
+                assert second == fresh(home, thread, View.EFFECTIVE_HISTORY)
+                assert len(second) < len(first)
+                until(lambda: len(tail.seen) >= len(first + second), "the new memory is printed")
+                tail.wait()
+                assert tail.seen == first + second
+            until(lambda: run("readlink rollouts/current", folder).decode().strip() == new.name, "the link moves")
+            assert content(folder / "rollouts/current") == added
+            assert content(folder / "rollouts" / old.name) == old.read_bytes()
+            select(old)
+            assert content(history) == first
+            until(lambda: run("readlink rollouts/current", folder).decode().strip() == old.name, "the link returns")
+
+
+def test_a_thread_that_is_renamed(copy_store: CopyStore, tmp_path: Path) -> None:
+    """A new name in the database is shown at once."""
+    home = copy_store("tools.paginated").home
+    with closing(sqlite3.connect(home / DATABASE)) as database, served_home(tmp_path, home) as mount:
+        page = next((mount / "threads").iterdir()) / "thread.json"
+        assert json.loads(content(page))["name"] is None
+        for name in ("first", "other"):
+            database.execute("UPDATE threads SET name = ? WHERE id = ?", (name, page.parent.name))
+            database.commit()
+            assert json.loads(content(page))["name"] == name
+
+
+def test_a_legacy_thread_that_is_renamed(copy_store: CopyStore, tmp_path: Path) -> None:
+    """The names of legacy threads are lines of session_index.jsonl; the last one of a thread counts, at once."""
+    home = copy_store("named.legacy", sqlite=False).home
+    index = home / "session_index.jsonl"
+    thread = json.loads(index.read_bytes().splitlines()[-1])["id"]
+    with served_home(tmp_path, home) as mount, index.open("ab", buffering=0) as file:
+        page = mount / "threads" / thread / "thread.json"
+        assert json.loads(content(page))["name"]
+        for name in ("first", "other"):
+            file.write(json.dumps({"id": thread, "thread_name": name, "updated_at": "2026-11-30"}).encode() + b"\n")
+            assert json.loads(content(page))["name"] == name
+            assert content(mount / "store/session_index.jsonl") == index.read_bytes()
+
+
+def test_compressed_in_place(copy_store: CopyStore, tmp_path: Path) -> None:
+    """Codex compresses old rollouts where they lie: the tree shows the same bytes, also to a reader half-way."""
+    need("zstd", "zstd")
+    home = copy_store("forks.paginated").home
+    with served_home(tmp_path, home) as mount:
+        everything = (
+            "find threads -name '*history.jsonl' -o -name '*.jsonl' -path '*/rollouts/*' | sort | xargs sha256sum"
+        )
+        before = run(everything, mount)
+        files = raw_files(home)
+        reader = (mount / "threads" / files[0].thread / "rollouts" / files[0].name).open("rb", buffering=0)
+        start = reader.read(100)
+        whole = files[0].content
+        for file in files:
+            assert file.path.suffix != ".zst"
+            run(f"zstd -q --rm '{file.path}'", home)
+            shown = mount / "threads" / file.thread / "rollouts" / file.name
+            assert content(shown) == run(f"zstd -dcq '{file.path}.zst'", home)
+        assert run(everything, mount) == before
+        until(lambda: (mount / "store" / f"{files[0].path.relative_to(home)}.zst").exists(), "store/ shows the .zst")
+        assert start + reader.read() == whole
+        reader.close()
+        for file in raw_files(home):
+            run(f"zstd -dq --rm '{file.path}'", home)  # as Codex does for a thread that goes on
+        assert run(everything, mount) == before
