@@ -315,9 +315,7 @@ def _is_safe(data: bytes, at: int) -> bool:
     return b"\\" not in data[at - _ESCAPE : at]
 
 
-_SEARCHED = (
-    1024  # bytes in which a place to cut is looked for; there is none only in a run of backslashes, or of damage
-)
+_SEARCHED = 1024  # bytes in which a place to cut is looked for: there is one but in a run of backslashes or of damage
 
 
 def last_cut(data: bytes) -> int:

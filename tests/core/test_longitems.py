@@ -56,7 +56,10 @@ def test_same_cut_for_any_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert read(tmp_path / "long", log, View.MODEL_INPUT, monkeypatch, 32 << 10) == whole
 
 
-@pytest.mark.parametrize("content", [[TEXT], [{"type": "input_text", "text": "short"}, IMAGE], [TEXT, IMAGE]])
+@pytest.mark.parametrize(
+    "content",
+    [[TEXT], [{"type": "input_text", "text": "short"}, IMAGE], [TEXT, IMAGE], [TEXT | {"text": WORDS[:20_000]}, IMAGE]],
+)
 def test_same_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: list[dict[str, Any]]) -> None:
     """A long message survives a compaction of the old kind like any other one (FORMAT 9.2)."""
     log = Log().turn("t", "first").item(user("") | {"content": content}).compacted("done").turn("u", "second")
@@ -90,7 +93,7 @@ def test_long_pending_call_is_an_excerpt(tmp_path: Path, monkeypatch: pytest.Mon
 def test_numbers_between_strings_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long line of numbers is condensed nowhere, and one bracket too many in it is seen."""
     numbers = ",".join(map(str, range(20_000)))
-    for inside, problems in ((numbers, 0), (numbers.replace(",9999,", ",[9999,"), 1)):
+    for inside, problems in ((numbers, 0), (numbers.replace(",12345,", ",[12345,"), 1)):
         log = Log(paginated=True).start("t")
         tool = json.dumps({"type": "additional_tools", "role": "x", "tools": ["@"], "cwd": CWD})
         line = log.add("response_item", json.loads(tool)).lines.pop().replace(b'"@"', inside.encode())
