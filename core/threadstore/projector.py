@@ -1,9 +1,9 @@
 """Making the derived files of one thread: from its head to projections.
 
-Two passes exist. The *replay* reads from the end and stops early; the histories and the world state come from it. The
-*scan* reads everything from the beginning; turns, usage, counts and problems come from it. Both can go on where they
-stopped when a log has only grown, so that following a live thread costs its new bytes; the results for the last few
-threads are kept for that.
+Two passes exist. The *replay* reads from the end and stops early; the histories and the world state come from it.
+The *scan* reads everything from the beginning; turns, usage, counts and problems come from it. Both can go on where
+they stopped when a log has only grown, so that following a live thread costs its new bytes; the results for the
+last few threads are kept for that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashlib import blake2b
 from threadstore import prompt, views
 from threadstore.calls import match_calls
 from threadstore.catalog import Catalog
-from threadstore.errors import LineageError, Problem, TooLargeError, UnreadableError
+from threadstore.errors import LineageError, Problem, StoreError, TooLargeError, UnreadableError
 from threadstore.extents import Extents, ExtentsBuilder
 from threadstore.files import pread_exactly
 from threadstore.heads import Head, Row
@@ -176,7 +176,8 @@ class Projector:
             return _rendered(views.problem_lines(problems, scan.hidden_problems))
         if view is View.THREAD:
             replay = None if error is not None else _replay(lineage, state=True)
-            return _rendered(views.thread(_summary(subject), lineage.segments, scan, replay, problems, error))
+            summary = _summary(subject, self._metas)
+            return _rendered(views.thread(summary, lineage.segments, scan, replay, problems, error))
         replay = None if error is not None else self._history(subject.thread_id, lineage)
         builder = ExtentsBuilder()
         views.full_history(scan, replay, lineage.files, builder)
@@ -294,8 +295,8 @@ def _extend(replay: Replay, lineage: OpenLineage, consumed: int) -> Replay | Non
 
 
 def _whole_lines(log: Log) -> int | None:
-    """Where the last whole line ends; None when the last one lacks only its newline, so that it may yet become another
-    one.
+    """Where the last whole line ends; None when the last one lacks only its newline, so that it may yet become
+    another one.
     """
     if log.size == 0 or pread_exactly(log.descriptor, 1, log.size - 1) == b"\n":
         return log.size
@@ -328,9 +329,20 @@ def _history_view(view: View, lineage: OpenLineage, replay: Replay) -> tuple[Ext
     return builder.build(), digest(*generation)
 
 
-def _summary(subject: Subject) -> views.Summary:
+def _summary(subject: Subject, metas: Metas) -> views.Summary:
     row = subject.row
-    return views.Summary(subject.thread_id, subject.head, subject.name, row.preview if row is not None else None)
+    preview = row.preview if row is not None else None
+    return views.Summary(subject.thread_id, subject.head, subject.name, preview, _created(subject, metas))
+
+
+def _created(subject: Subject, metas: Metas) -> str | None:
+    """A revert writes a new meta with a new time; the thread began with the oldest rollout of its own."""
+    oldest = min(subject.rollouts, key=lambda rollout: (rollout.stamp, rollout.rollout_id))
+    try:
+        created = metas.read(oldest).get("timestamp")
+    except (StoreError, OSError):
+        return None  # damaged or just gone: the selected rollout says when it was written itself
+    return created if isinstance(created, str) else None
 
 
 def _rendered(content: bytes) -> tuple[Extents, bytes]:

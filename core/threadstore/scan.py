@@ -1,11 +1,11 @@
 """Everything that happened in a thread: one forward pass over its lineage.
 
 The turn list, the usage, the list of all records and the list of what is damaged need every record. `FullScan` is a
-reducer over records, oldest first, that can go on where it stopped: when a log has grown, only its new bytes are read.
-What it keeps is a few numbers a record.
+reducer over records, oldest first, that can go on where it stopped: when a log has grown, only its new bytes are
+read. What it keeps is a few numbers a record.
 
-Whether a line is *torn* can't be said while it may still be being written, so an unfinished last line is not consumed;
-it is reported beside the scan and read again next time.
+Whether a line is *torn* can't be said while it may still be being written, so an unfinished last line is not
+consumed; it is reported beside the scan and read again next time.
 """
 
 from __future__ import annotations
@@ -72,15 +72,16 @@ class Source:
 class FullScan:
     """Reducer over all lines of a lineage.
 
-    Invariant: the columns have one entry a line that isn't blank; `offset` is the first byte of segment `segment` that
-    was not consumed.
+    Invariant: the columns have one entry a line that isn't blank; `offset` is the first byte of segment `segment`
+    that was not consumed.
     """
 
     def __init__(self, sources: list[Source]) -> None:
         self.sources = sources
         leaf = sources[-1].meta
         self.paginated = is_paginated(leaf)
-        self.tracker: Tracker = PaginatedTurns(_start_ordinal(leaf)) if self.paginated else LegacyTurns()
+        starts = [_start_ordinal(source.meta) for source in self.sources]
+        self.tracker: Tracker = PaginatedTurns(starts) if self.paginated else LegacyTurns()
         self.attached = bool(leaf.get("attached_thread"))
         self.usage = UsageTracker()
         self.segment = 0

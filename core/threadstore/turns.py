@@ -1,17 +1,17 @@
 """The turns of a thread, as Codex lists them (FORMAT 14.1, 14.2).
 
-The two history modes count turns differently, and both differ from the boundaries that rollback counts. In a paginated
-thread a turn exists when a lifecycle record names it, and its first terminal record decides how it ended. In a legacy
-thread turns are also opened by events of the user interface: such implicit turns get the id `rollout-<n>`, where n is
-the index of the opening record among those that decode, and `thread_rolled_back` takes the last ones away. A taken turn
-stays in our list, marked as not effective.
+The two history modes count turns differently, and both differ from the boundaries that rollback counts. In a
+paginated thread a turn exists when a lifecycle record names it, and its first terminal record decides how it ended.
+In a legacy thread turns are also opened by events of the user interface: such implicit turns get the id
+`rollout-<n>`, where n is the index of the opening record among those that decode, and `thread_rolled_back` takes
+the last ones away. A taken turn stays in our list, marked as not effective.
 
 Both trackers take the records of a lineage oldest first and may be asked for their turns at any time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -62,14 +62,15 @@ def place_of(record: Record, segment: int) -> Place:
 class PaginatedTurns:
     """FORMAT 14.1: only lifecycle records open turns, the first terminal record wins.
 
-    Codex writes no rollback markers in this mode. Where another tool did, the model's history honours them and the turn
-    list of Codex does not (measured: tests/core/vectors); this list is the same as Codex's.
+    Codex writes no rollback markers in this mode. Where another tool did, the model's history honours them and the
+    turn list of Codex does not (measured: tests/core/vectors); this list is the same as Codex's.
     """
 
-    def __init__(self, first_ordinal: int = 0) -> None:
-        self._first_ordinal = first_ordinal
+    def __init__(self, first_ordinals: Sequence[int]) -> None:
+        """`first_ordinals` has the first one that counts in each segment: an agent's begins after what was copied."""
+        self._first_ordinals = first_ordinals
         self._segment = 0
-        self._next_ordinal = first_ordinal
+        self._next_ordinal = first_ordinals[0]
         self.turns: list[Turn] = []
         self._by_id: dict[str, Turn] = {}
         self.current: Turn | None = None
@@ -98,7 +99,7 @@ class PaginatedTurns:
     def _is_projected(self, ordinal: int | None, segment: int) -> bool:
         """False for records that Codex's list passes over: without ordinal, or with one that went back (FORMAT 5)."""
         if segment != self._segment:
-            self._segment, self._next_ordinal = segment, self._first_ordinal
+            self._segment, self._next_ordinal = segment, self._first_ordinals[segment]
         if ordinal is None or ordinal < self._next_ordinal:
             return False
         self._next_ordinal = ordinal + 1

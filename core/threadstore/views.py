@@ -103,8 +103,8 @@ def _damaged(rollout_id: str, offset: int, length: int, problem: Problem | None)
 
 
 class _Effect:
-    """Which records count: items that are in the history now, the checkpoint that they came from, and what belongs to
-    turns that were not taken back.
+    """Which records count: items that are in the history now, the checkpoint that they came from, and what belongs
+    to turns that were not taken back.
     """
 
     def __init__(self, scan: FullScan, replay: Replay | None) -> None:
@@ -246,12 +246,15 @@ def lineage(thread_id: str, head: Head, rollouts: Sequence[RolloutFile], opened:
 
 
 class Summary(NamedTuple):
-    """What `thread.json` tells that no log says: id, selected rollout, the user's name for the thread, its preview."""
+    """What `thread.json` tells that no log of the lineage says: id, selected rollout, the user's name for the
+    thread, its preview, when it began.
+    """
 
     thread_id: str
     head: Head
     name: str | None
     preview: str | None
+    created: str | None
 
 
 def thread(
@@ -281,7 +284,7 @@ def thread(
             "git": meta.get("git"),
             "model": settings.get("model"),
             "model_provider": meta.get("model_provider"),
-            "created_at": _created(segments, meta),
+            "created_at": summary.created or meta.get("timestamp"),
             "updated_at": scan.last_time,
             "cli_version": meta.get("cli_version"),
             "originator": meta.get("originator"),
@@ -315,12 +318,6 @@ def thread(
             "error": None if error is None else error.message,
         }
     )
-
-
-def _created(segments: Sequence[Segment], meta: Json) -> object:
-    """A revert writes a new meta with a new time; the thread began with its oldest rollout of its own."""
-    own = [segment for segment in segments if segment.rollout.thread_id == segments[-1].rollout.thread_id]
-    return own[0].meta.get("timestamp") if own and own[0].meta else meta.get("timestamp")
 
 
 def _base(replay: Replay | None, segments: Sequence[Segment]) -> Json | None:
