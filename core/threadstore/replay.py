@@ -343,12 +343,10 @@ def _is_recorded(record: Record) -> bool:
     """False for response items that are never history (FORMAT 7.6)."""
     kind = record.kind
     if kind == "message":
-        return record.payload.get("role") != "system"
+        return record.payload.get("role") != "system" and not _is_delivery(record)
     if kind == "configuration_update":
         return bool((record.metadata or {}).get("harness_authored_configuration"))
-    if kind in ("compaction_trigger", "ghost_snapshot"):
-        return False
-    return not _is_delivery(record)
+    return kind not in ("compaction_trigger", "ghost_snapshot")
 
 
 def _budget(record: Record) -> int | None:

@@ -83,3 +83,23 @@ def test_odd_files_rebuild_as_in_codex(number: int, tmp_path: Path) -> None:
     if case["turns"] is not None and case["name"] != "last ordinal u64max-1":  # Codex's projection overflows there
         turns = [[turn["id"], turn["status"]] for turn in read_lines(tmp_path, View.TURNS) if turn["effective"]]
         assert turns == case["turns"]
+
+
+def test_a_note_of_a_delivery_is_no_history() -> None:
+    """An assistant message that only notes a delivery (FORMAT 3.4.2) is not remembered; any other one is."""
+    payload = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "sent"}],
+        "internal_chat_message_metadata_passthrough": {"turn_id": "t"},
+    }
+    for mark, remembered in (
+        ("codex:code-mode-delivery:v1:complete", False),
+        ("codex:code-mode-delivery:v1:incomplete:2", False),
+        ("codex:code-mode-delivery:v1:else", True),
+    ):
+        metadata = {"user_input_order": 1, "delivered_assistant_message": mark}
+        line = {"timestamp": "t", "type": "response_item", "payload": payload, "metadata": metadata}
+        record = record_of(json.dumps(line).encode())
+        assert record is not None
+        assert (history_item(record, 0) is not None) == remembered, mark
