@@ -11,7 +11,7 @@ setup: .venv/ready-dev
 .venv/ready-run: pyproject.toml scripts/setup
 	@scripts/setup run
 
-.venv/ready-dev: pyproject.toml scripts/setup
+.venv/ready-dev: pyproject.toml scripts/setup tests/interop/npm/package-lock.json
 	@scripts/setup dev
 
 demo: .venv/ready-run
@@ -29,5 +29,5 @@ bench: setup
 	$(PY) -m bench $(ARGS)
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv .codex-interop build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -30,7 +30,7 @@ class CopyStore(Protocol):
     def __call__(self, store: CorpusStore | str, *, sqlite: bool = True) -> CorpusStore: ...  # noqa: D102 - described above
 
 
-LAYERS = ("core", "tree", "mount", "faults", "interop", "bench")
+LAYERS = ("core", "tree", "operations", "mount", "faults", "interop", "bench")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,8 @@
 """Calls and their results (FORMAT 8.2, 14; DESIGN rule 3).
 
-A call without a recorded result may have done nothing, something or everything: its effect is unknown. It is listed,
-never repaired in the log, never retried. Only what is sent to a model gets the output `aborted` that Codex puts there.
+A call without a recorded result may have done nothing, something or everything: its effect is unknown. It is
+listed, never repaired in the log, never retried. Only what is sent to a model gets the output `aborted` that Codex
+puts there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which rollouts a store holds, from file names alone (FORMAT 2.1, 11.4; FAULTS 11 to 13, 24).
 
-Folders are read once and again when their mtime moves, so looking whether a store of 100,000 threads has changed costs
-one `stat` a folder. A folder that was changed within the clock's resolution before we read it may change again without
-a new mtime: it stays suspect until it is older.
+Folders are read once and again when their mtime moves, so looking whether a store of 100,000 threads has changed
+costs one `stat` a folder. A folder that was changed within the clock's resolution before we read it may change
+again without a new mtime: it stays suspect until it is older.
 """
 
 from __future__ import annotations

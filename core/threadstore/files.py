@@ -1,7 +1,8 @@
 """Opening files of a store safely: below its root, without following links, never blocking (FAULTS 24, 25).
 
-The store's root, and `sessions` itself, may be links: people move them to other disks. Below that no link is followed
-and only regular files are opened, so nothing in a store can lead out of it, hang on a FIFO or wake a device.
+The store's root, and `sessions` itself, may be links: people move them to other disks. Below that no link is
+followed and only regular files are opened, so nothing in a store can lead out of it, hang on a FIFO or wake a
+device.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class FileIdentity:
 def open_regular(root: str, path: str) -> int:
     """A read-only descriptor of a regular file; `path` is relative to `root` (or absolute, for spool files).
 
-    Every folder below the first one is opened without following links. Raises UnreadableError, whose `errno` is 0 when
-    the file is of another kind, and FileNotFoundError when it is not there.
+    Every folder below the first one is opened without following links. Raises UnreadableError, whose `errno` is 0
+    when the file is of another kind, and FileNotFoundError when it is not there.
     """
     folder, _, name = path.rpartition("/")
     try:

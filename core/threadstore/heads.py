@@ -1,12 +1,12 @@
 """Codex's own database of threads, read without a trace (FORMAT 2.5, 11.4; FAULTS 26).
 
-`threads.rollout_path` names the selected rollout of a thread; after a revert nothing else does. The database belongs to
-Codex, which may be writing it now, so we never open it in a way that creates or touches files beside it: an idle one
-(no write-ahead log) is opened as immutable, a busy one is copied together with its log to a private folder and the copy
-is opened. A copy is taken only when both files stood still meanwhile.
+`threads.rollout_path` names the selected rollout of a thread; after a revert nothing else does. The database
+belongs to Codex, which may be writing it now, so we never open it in a way that creates or touches files beside it:
+an idle one (no write-ahead log) is opened as immutable, a busy one is copied together with its log to a private
+folder and the copy is opened. A copy is taken only when both files stood still meanwhile.
 
-The database may be absent, corrupt, stale, or name files of another machine. It is asked first because Codex asks it
-first; it is never needed.
+The database may be absent, corrupt, stale, or name files of another machine. It is asked first because Codex asks
+it first; it is never needed.
 """
 
 from __future__ import annotations
@@ -208,7 +208,9 @@ class StateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The selected rollout of a thread. `by` is `index` or `name`; `problem` is set when the database was overruled."""
+    """The selected rollout of a thread. `by` is `index` or `name`; `problem` is set when the database was
+    overruled.
+    """
 
     rollout: RolloutFile
     by: str
@@ -218,9 +220,9 @@ class Head:
 def select(rollouts: tuple[RolloutFile, ...], row: Row | None) -> Head:
     """The selected one of a thread's rollouts (FORMAT 11.4).
 
-    The database's path is matched by its last part: the absolute path of a store that was moved is stale, the file's
-    name is not. A row whose file is gone loses against the files that are there, where Codex 0.171.0 would find
-    nothing.
+    The database's path is matched by its last part: the absolute path of a store that was moved is stale, the
+    file's name is not. A row whose file is gone loses against the files that are there, where Codex 0.171.0 would
+    find nothing.
     """
     newest = max(rollouts, key=preference)
     if row is None:

@@ -2,8 +2,8 @@
 
 One table serves both questions. Codex decodes an item into a struct and encodes that struct again, so a field has a
 type that the reader checks, a place in the order of sending, and a rule for null and absent. All of it was measured
-with the real Codex on some 1,400 variants (`tests/core/vectors`). Not modelled: structs written as positional arrays,
-which the reader accepts, too, and nobody writes.
+with the real Codex on some 1,400 variants (`tests/core/vectors`). Not modelled: structs written as positional
+arrays, which the reader accepts, too, and nobody writes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """From a selected rollout to the segments of its history (FORMAT 11.3).
 
-A rollout may begin where another one was at a certain byte: `history_base` names that rollout (by *rollout* id) and the
-first byte that is not inherited. Following the bases gives a chain of frozen segments. A base that is missing, legacy,
-in a circle or cut past its end breaks the history as a whole: Codex has no fallback to the suffix, and neither have we.
+A rollout may begin where another one was at a certain byte: `history_base` names that rollout (by *rollout* id) and
+the first byte that is not inherited. Following the bases gives a chain of frozen segments. A base that is missing,
+legacy, in a circle or cut past its end breaks the history as a whole: Codex has no fallback to the suffix, and
+neither have we.
 """
 
 from __future__ import annotations

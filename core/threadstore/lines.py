@@ -1,18 +1,18 @@
 """Bytes to lines, forward and backward, in bounded memory.
 
-Only `\\n` ends a record (FAULTS 6). A file is read in chunks of 1 MiB, each byte once, in either direction, and a line
-is handed out with its place in the file.
+Only `\\n` ends a record (FAULTS 6). A file is read in chunks of 1 MiB, each byte once, in either direction, and a
+line is handed out with its place in the file.
 
-The hard part is a line of half a gigabyte (FAULTS 15). Nearly all of it is then the inside of a few long strings, which
-nobody needs in order to know what the record is, where its payload lies and whether it is sound. So a line longer than
-`LONG` is *condensed* while it is read: of every run of bytes between two quotes that is longer than `_RUN` only the two
-ends are kept, and the middle is checked to be proper string content and dropped. What remains is a small JSON text of
-the same structure; `gaps` tells how its positions map to the file. This needs no knowledge of which quotes open and
-which close strings, so it works on chunks that come in backward, too.
+The hard part is a line of half a gigabyte (FAULTS 15). Nearly all of it is then the inside of a few long strings,
+which nobody needs in order to know what the record is, where its payload lies and whether it is sound. So a line
+longer than `LONG` is *condensed* while it is read: of every run of bytes between two quotes that is longer than
+`_RUN` only the two ends are kept, and the middle is checked to be proper string content and dropped. What remains
+is a small JSON text of the same structure; `gaps` tells how its positions map to the file. This needs no knowledge
+of which quotes open and which close strings, so it works on chunks that come in backward, too.
 
-A chunk may only be cut where no character and no escape sequence is torn apart. Such a place is found by looking at a
-few bytes: the start of a run of backslashes always begins an escape, and so does any place with no backslash close
-before it. In a run that is longer than what is looked at, the distance from its beginning decides.
+A chunk may only be cut where no character and no escape sequence is torn apart. Such a place is found by looking at
+a few bytes: the start of a run of backslashes always begins an escape, and so does any place with no backslash
+close before it. In a run that is longer than what is looked at, the distance from its beginning decides.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Line(NamedTuple):
     """One line of a file.
 
     `start` and `end` are byte offsets in the decoded file, without the newline. `data` is the line itself or, when
-    there are `gaps`, its condensed form. `flaw` is a problem code found in a dropped part. `ended` is False for a last
-    line without newline.
+    there are `gaps`, its condensed form. `flaw` is a problem code found in a dropped part. `ended` is False for a
+    last line without newline.
     """
 
     start: int
@@ -247,9 +247,9 @@ _ANYWHERE = b"0123456789+-.,:[]{} \t\reEtrufalsn"  # what a valid JSON text has 
 def condense(part: bytes, *, numbers: bool = True) -> tuple[bytes, list[Gap], list[int], str | None]:
     """A part of a line without the middles of its long runs.
 
-    What is kept, the gaps in it, the places of doubtful gaps, a problem code or None. A run of numbers and brackets may
-    lie in a string or between two; only the whole line can tell. It is kept when `numbers` is true, else it leaves a
-    doubtful gap: between strings nothing can be left out.
+    What is kept, the gaps in it, the places of doubtful gaps, a problem code or None. A run of numbers and brackets
+    may lie in a string or between two; only the whole line can tell. It is kept when `numbers` is true, else it
+    leaves a doubtful gap: between strings nothing can be left out.
     """
     kept: list[bytes] = []
     gaps: list[Gap] = []

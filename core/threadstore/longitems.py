@@ -1,10 +1,10 @@
 """Items of many megabytes, worked with although they are never in memory as a whole (FAULTS 15).
 
-A long item is read as `lines` reads a long line: condensed, without the insides of its long strings. Where bytes are
-missing a *mark* is put, a word that doesn't occur in the item. So the text can be parsed, looked at and encoded anew
-like that of any item, and a mark moves along with the string that it stands in. In the end marks become slices of the
-log again. Where the length or the ends of a string are wanted, as for cutting a tool's output, they are read from the
-log.
+A long item is read as `lines` reads a long line: condensed, without the insides of its long strings. Where bytes
+are missing a *mark* is put, a word that doesn't occur in the item. So the text can be parsed, looked at and encoded
+anew like that of any item, and a mark moves along with the string that it stands in. In the end marks become slices
+of the log again. Where the length or the ends of a string are wanted, as for cutting a tool's output, they are read
+from the log.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def is_long(length: int) -> bool:
 class LongItem:
     """One item of a log.
 
-    Invariant: `raw` is the item's text with mark number k where the bytes of `_gaps[k]` (offset and length in the file)
-    are missing.
+    Invariant: `raw` is the item's text with mark number k where the bytes of `_gaps[k]` (offset and length in the
+    file) are missing.
     """
 
     def __init__(self, log: Log, offset: int, length: int) -> None:

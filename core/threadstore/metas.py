@@ -1,8 +1,8 @@
 """Session metas: who a rollout is (FORMAT 3.2, 11.3; FAULTS 10).
 
-The first session meta of a file that decodes gives its identity. Files without one exist, and files whose meta Codex
-would not accept; both are shown, marked as what they are. A meta never changes once written, so it is remembered by the
-identity of its file.
+The first session meta of a file that decodes gives its identity. Files without one exist, and files whose meta
+Codex would not accept; both are shown, marked as what they are. A meta never changes once written, so it is
+remembered by the identity of its file.
 """
 
 from __future__ import annotations
@@ -120,3 +120,13 @@ def agent_of(meta: Json) -> Json | None:
         "role": meta.get("agent_role") or meta.get("agent_type") or spawn.get("agent_role") or spawn.get("agent_type"),
         "path": meta.get("agent_path") or spawn.get("agent_path"),
     }
+
+
+def read_whole_meta(log: Log) -> Json:
+    """The session meta with all its texts, as an operation needs it; empty when there is none that Codex accepts."""
+    dialect = first_dialect(log)
+    for line in forward(log, 0, min(log.size, _SEARCHED)):
+        decoded = None if is_blank(line) else decode(line, dialect)
+        if decoded is not None:
+            return decoded.payload if not isinstance(decoded, Skip) and decoded.type == "session_meta" else {}
+    return {}

@@ -112,9 +112,9 @@ _LONGEST = 120  # bytes; leaves room for an id suffix below the 255 that a name 
 def safe_name(text: str) -> str:
     """Text from data as one path part that is safe to show, to list and to type (FAULTS 22).
 
-    Separators, control and direction characters become `_`; the result is never empty, `.` or `..`, never begins with a
-    dot, a dash or a blank, and is cut at a character boundary. Not reversible alone: the caller adds an id where names
-    collide and `thread.json` has the original.
+    Separators, control and direction characters become `_`; the result is never empty, `.` or `..`, never begins
+    with a dot, a dash or a blank, and is cut at a character boundary. Not reversible alone: the caller adds an id
+    where names collide and `thread.json` has the original.
     """
     import unicodedata
 

@@ -1,7 +1,7 @@
 """Which thread was forked from which, and which agent was spawned by which (FORMAT 15.2).
 
-Forking and spawning are two trees: a fork shares a past, an agent has a parent. A sub-agent that was forked from its
-parent appears as its agent only.
+Forking and spawning are two trees: a fork shares a past, an agent has a parent. A sub-agent that was forked from
+its parent appears as its agent only.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _thread_id(value: object) -> str | None:
 
 
 def _named(agents: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Link name and thread id of one thread's agents, from nickname and thread id. The name ends in the last part of
-    the id, or in all of it where two would have the same name.
+    """Link name and thread id of one thread's agents, from nickname and thread id. The name ends in the last part
+    of the id, or in all of it where two would have the same name.
     """
     names = [f"{safe_name(nickname)}-{thread_id[-8:]}" for nickname, thread_id in agents]
     counts = Counter(names)
@@ -55,8 +55,8 @@ def _named(agents: list[tuple[str, str]]) -> list[tuple[str, str]]:
 class Neighbours:
     """Both trees of a store.
 
-    Invariant: `_forks` and `_agents` are made from the heads that `_heads` names; they are made anew when any head is
-    another one.
+    Invariant: `_forks` and `_agents` are made from the heads that `_heads` names; they are made anew when any head
+    is another one.
     """
 
     def __init__(self, root: str, metas: Metas) -> None:

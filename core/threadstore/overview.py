@@ -58,7 +58,9 @@ def stats(root: str, catalog: Catalog, database: StateDatabase) -> bytes:
 
 
 def newest(root: str, catalog: Catalog, database: StateDatabase) -> tuple[Basis, ...]:
-    """What of a store changed last: a folder, rollout or database. The times of files about the whole store are its."""
+    """What of a store changed last: a folder, rollout or database. The times of files about the whole store are
+    its.
+    """
     rollouts = (rollout.path for files in catalog.threads.values() for rollout in files)
     candidates = chain(catalog.folders(), rollouts, (name for name, *_ in database.identity()))
     found = max(_bases(root, candidates), key=lambda basis: basis.mtime_ns, default=None)

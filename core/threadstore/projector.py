@@ -86,7 +86,7 @@ class Projector:
 
     def __init__(self, root: str, spool: Spool, catalog: Catalog, metas: Metas) -> None:
         self._root = root
-        self._spool = spool
+        self.spool = spool
         self._catalog = catalog
         self._metas = metas
         self._scans: OrderedDict[str, tuple[_Pass, FullScan]] = OrderedDict()
@@ -103,7 +103,7 @@ class Projector:
             if view is not View.PROBLEMS:
                 raise
             return _closed(subject, closed)
-        with self._open(segments) as lineage:
+        with self.open(segments) as lineage:
             # A broken lineage may be mended by a file that we have not seen, so what is said of it holds only now.
             basis = tuple(file.basis for file in reversed(lineage.files)) if error is None else ()
             if error is not None and view in _NEED_LINEAGE:
@@ -127,7 +127,7 @@ class Projector:
     def _is_undecodable(self, head: RolloutFile) -> bool:
         if not head.compressed:
             return False
-        opened = open_rollout(self._root, head, self._spool)
+        opened = open_rollout(self._root, head, self.spool)
         opened.log.close()
         return opened.damage == "corrupt" and opened.log.size == 0
 
@@ -143,15 +143,16 @@ class Projector:
         return files[-1] if files else None
 
     def _decoded_size(self, rollout: RolloutFile) -> int:
-        opened = open_rollout(self._root, rollout, self._spool)
+        opened = open_rollout(self._root, rollout, self.spool)
         opened.log.close()
         return opened.log.size
 
-    def _open(self, segments: list[Segment]) -> OpenLineage:
+    def open(self, segments: list[Segment]) -> OpenLineage:
+        """The open files of a lineage; close it."""
         lineage = OpenLineage(segments, [])
         try:
             for segment in segments:
-                lineage.files.append(open_rollout(self._root, segment.rollout, self._spool))
+                lineage.files.append(open_rollout(self._root, segment.rollout, self.spool))
         except BaseException:
             lineage.close()
             raise
@@ -161,12 +162,12 @@ class Projector:
         self, subject: Subject, view: View, lineage: OpenLineage, error: LineageError | None
     ) -> tuple[Extents, bytes]:
         if view in _HISTORIES:
-            return _history_view(view, lineage, self._history(subject.thread_id, lineage))
+            return _history_view(view, lineage, self.history(subject.thread_id, lineage))
         if view is View.WORLD_STATE:
-            return _rendered(views.world_state(_replay(lineage, state=True)))
+            return _rendered(views.world_state(replay_lineage(lineage, state=True)))
         if view is View.LINEAGE:
             return _rendered(views.lineage(subject.thread_id, subject.head, subject.rollouts, lineage))
-        scan = self._scan(subject.thread_id, lineage)
+        scan = self.scan(subject.thread_id, lineage)
         if view is View.TURNS:
             return _rendered(views.turns(scan))
         if view is View.USAGE:
@@ -175,17 +176,17 @@ class Projector:
         if view is View.PROBLEMS:
             return _rendered(views.problem_lines(problems, scan.hidden_problems))
         if view is View.THREAD:
-            replay = None if error is not None else _replay(lineage, state=True)
+            replay = None if error is not None else replay_lineage(lineage, state=True)
             summary = _summary(subject, self._metas)
             return _rendered(views.thread(summary, lineage.segments, scan, replay, problems, error))
-        replay = None if error is not None else self._history(subject.thread_id, lineage)
+        replay = None if error is not None else self.history(subject.thread_id, lineage)
         builder = ExtentsBuilder()
         views.full_history(scan, replay, lineage.files, builder)
         return builder.build(), digest(*lineage.identities(), *_marks(replay))
 
     # The two passes
 
-    def _history(self, thread_id: str, lineage: OpenLineage) -> Replay:
+    def history(self, thread_id: str, lineage: OpenLineage) -> Replay:
         """The replay that histories need, going on from the last one where nothing but items was added."""
         known = self._replays.pop(thread_id, None)
         now = _Pass.over(lineage)
@@ -193,14 +194,14 @@ class Projector:
         if known is not None and known[0].continues(now, lineage):
             replay = _extend(known[1], lineage, known[0].consumed or 0)
         if replay is None:
-            replay = _replay(lineage, state=False)
+            replay = replay_lineage(lineage, state=False)
         now.consumed = _whole_lines(lineage.files[-1].log)
         self._replays[thread_id] = (now, replay)
         while len(self._replays) > _KEPT:
             self._replays.popitem(last=False)
         return replay
 
-    def _scan(self, thread_id: str, lineage: OpenLineage) -> FullScan:
+    def scan(self, thread_id: str, lineage: OpenLineage) -> FullScan:
         """Everything that happened, going on from the last time where that is possible."""
         known = self._scans.pop(thread_id, None)
         now = _Pass.over(lineage)
@@ -259,7 +260,7 @@ class Projector:
         return found
 
 
-def _replay(lineage: OpenLineage, *, state: bool) -> Replay:
+def replay_lineage(lineage: OpenLineage, *, state: bool) -> Replay:
     """Rebuild a thread from the end of its log."""
     leaf = lineage.segments[-1].meta
     paginated = is_paginated(leaf)

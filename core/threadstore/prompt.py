@@ -1,9 +1,9 @@
 """What the next request would carry as history (FORMAT 7.6, 8.2).
 
-Between the history and the model Codex does a little: a call without result gets the output `aborted` right after it,
-results without call are left out, long tool outputs lose their middle, the harness's own metadata is cut off, and items
-are encoded anew. For what Codex itself wrote the last step changes nothing, so an item is still a slice of the log;
-only items that would be sent differently are rendered.
+Between the history and the model Codex does a little: a call without result gets the output `aborted` right after
+it, results without call are left out, long tool outputs lose their middle, the harness's own metadata is cut off,
+and items are encoded anew. For what Codex itself wrote the last step changes nothing, so an item is still a slice
+of the log; only items that would be sent differently are rendered.
 
 The base instructions, which Codex sends first, are settings and not history; they are not part of this.
 """
@@ -117,7 +117,8 @@ def _add(history: History, item: Item, builder: ExtentsBuilder, sources: list[in
 
 
 def _add_changed(wanted: bytes, stored: bytes, offset: int, source: int, builder: ExtentsBuilder) -> None:
-    """A line that differs from what is stored; long parts that it shares with it at both ends are taken from the log.
+    """A line that differs from what is stored; long parts that it shares with it at both ends are taken from the
+    log.
 
     Thousands of shortened tool outputs are then no megabytes of literals.
     """

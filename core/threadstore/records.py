@@ -1,11 +1,11 @@
 """A line becomes a record: what kind it is, its ordinal, and where its payload lies (FORMAT 3).
 
 Two dialects exist. Since September 2025 a line is an *envelope*
-`{"timestamp","ordinal"?,"type","payload","metadata"?}`. Before that it was *bare*: the session meta and the response
-items themselves, and `{"record_type":"state"}` (FORMAT 3.13). A file is of one dialect.
+`{"timestamp","ordinal"?,"type","payload","metadata"?}`. Before that it was *bare*: the session meta and the
+response items themselves, and `{"record_type":"state"}` (FORMAT 3.13). A file is of one dialect.
 
-A line that Codex's reader would skip is a `Skip` here, with a problem code. It is never an exception: any bytes give
-one or the other.
+A line that Codex's reader would skip is a `Skip` here, with a problem code. It is never an exception: any bytes
+give one or the other.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def _loads(data: bytes) -> Any:
 def _plain_span(data: bytes, payload: object) -> tuple[int, int] | None:
     """Where the payload lies, if it is spelled as orjson would spell it, and so as Codex does. None: not found.
 
-    Spelling it and comparing is many times faster than looking for its end. An equal text has nothing that the document
-    doesn't show, such as an integer that became a float.
+    Spelling it and comparing is many times faster than looking for its end. An equal text has nothing that the
+    document doesn't show, such as an integer that became a float.
     """
     at = data.find(_PAYLOAD, 0, _LONGEST_HEAD)
     if at < 0 or not isinstance(payload, dict):

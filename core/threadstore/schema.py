@@ -1,8 +1,9 @@
-"""Which decoded lines Codex 0.171.0 accepts as records (FORMAT 3; measured with the real reader, `tests/core/vectors`).
+"""Which decoded lines Codex 0.171.0 accepts as records (FORMAT 3; measured with the real reader,
+`tests/core/vectors`).
 
 A record that lacks a required field, or has one of another type, is passed over by Codex as a whole, so it must not
-count here either. Kinds that Codex does not know are passed over as well, but are no damage: a newer or older release
-wrote them.
+count here either. Kinds that Codex does not know are passed over as well, but are no damage: a newer or older
+release wrote them.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Fault(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Fields of a payload: those that must be there, those that may be null or absent, those that may be absent but not
-    null.
+    """Fields of a payload: those that must be there, those that may be null or absent, those that may be absent but
+    not null.
     """
 
     required: Mapping[str, Check] = {}

@@ -1,8 +1,8 @@
 """Where the values of a JSON text lie.
 
-orjson says what a line means but not where; the slices that we serve must be exact. These functions find the ends of
-values by hopping over strings and counting brackets. They expect text that orjson has accepted, never recurse, and work
-on condensed lines, too.
+orjson says what a line means but not where; the slices that we serve must be exact. These functions find the ends
+of values by hopping over strings and counting brackets. They expect text that orjson has accepted, never recurse,
+and work on condensed lines, too.
 """
 
 from __future__ import annotations

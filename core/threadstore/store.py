@@ -1,7 +1,8 @@
 """`ThreadStore`: the one door to a store of threads.
 
-It knows which threads there are, which rollout of each is selected, and makes the derived files of one on demand. It
-never writes, holds no file open between calls, and remembers only what `stat` can prove to be still true.
+It knows which threads there are, which rollout of each is selected, and makes the derived files of one on demand.
+It writes only what an operation asks for, holds no file open between calls, and remembers only what `stat` can
+prove to be still true.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import orjson
 
 from threadstore import overview
 from threadstore.catalog import Catalog
+from threadstore.cut import Boundary
 from threadstore.errors import StoreError, UnreadableError
 from threadstore.extents import Extents
 from threadstore.files import FileIdentity, open_regular, pread_exactly
@@ -24,6 +26,7 @@ from threadstore.metas import Metas
 from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile
 from threadstore.neighbours import Links, Neighbours
 from threadstore.opened import open_rollout
+from threadstore.operations import Operator, Outcome
 from threadstore.projection import Basis, Projection, StoreView, View
 from threadstore.projector import Projector, Subject, digest
 from threadstore.spool import Spool
@@ -179,6 +182,32 @@ class ThreadStore:
             else:
                 content = overview.problems(self._catalog, self._database, selected)
         return Projection(Extents.of_bytes(content), basis, digest(content))
+
+    # Operations
+
+    def fork(self, thread_id: str, boundary: Boundary, *, dry_run: bool = False) -> Outcome:
+        """A new thread from a boundary of this one."""
+        return self._operator().fork(self._subject(thread_id), boundary, dry_run=dry_run)
+
+    def revert(self, thread_id: str, turn: str, *, dry_run: bool = False) -> Outcome:
+        """The same thread goes on from before a turn."""
+        return self._operator().revert(self._subject(thread_id), turn, dry_run=dry_run)
+
+    def undo(self, thread_id: str, *, dry_run: bool = False) -> Outcome:
+        """The generation before the last revert goes on."""
+        return self._operator().undo(self._subject(thread_id), dry_run=dry_run)
+
+    def compact(self, thread_id: str, summary: str | None, *, dry_run: bool = False) -> Outcome:
+        """A checkpoint with a summary, or with the newest user messages alone."""
+        return self._operator().compact(self._subject(thread_id), summary, dry_run=dry_run)
+
+    def _operator(self) -> Operator:
+        return Operator(self.root, self._projector)
+
+    def _subject(self, thread_id: str) -> Subject:
+        self.refresh()
+        head, row = self._head(thread_id)
+        return Subject(thread_id, self.rollouts(thread_id), head, row, None)
 
     # Names and neighbours
 

@@ -1,9 +1,9 @@
 """Tokens: what a thread used, turn by turn, and what it inherited (FORMAT 3.10, 3.12).
 
-Two kinds of records count tokens. `token_count` events carry running totals since 2025; the same total is repeated by
-events that only report rate limits, so totals are compared, never added. `token_usage_record` (since October 2026)
-names its turn. A fork starts with the totals of its parent: what was used before the fork is *inherited* and not the
-fork's own.
+Two kinds of records count tokens. `token_count` events carry running totals since 2025; the same total is repeated
+by events that only report rate limits, so totals are compared, never added. `token_usage_record` (since October
+2026) names its turn. A fork starts with the totals of its parent: what was used before the fork is *inherited* and
+not the fork's own.
 """
 
 from __future__ import annotations

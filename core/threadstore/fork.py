@@ -1,0 +1,195 @@
+"""Fork: a new thread from a frozen boundary (FORMAT 10).
+
+A paginated thread is shared: the child begins with a session meta that names the rollout, ordinal and byte where
+its past ends, and copies nothing. A legacy thread is copied: every record that survives, with new times of writing.
+In both the source keeps its bytes; a turn that was cut in the middle is marked as interrupted in the child.
+
+The child's file is written under a name that no reader takes for a rollout, synced, and gets its own name in one
+step: it is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from threadstore import drafts, spans
+from threadstore.boundaries import is_visible_user
+from threadstore.cut import Boundary, NoSuchTurnError, RequestError, find_turn
+from threadstore.ids import new_id
+from threadstore.lineage import Position, is_paginated
+from threadstore.lines import Log, forward
+from threadstore.opened import OpenLineage
+from threadstore.policy import is_fact
+from threadstore.recorder import Draft, Durability, Recorder, sync_folder
+from threadstore.records import Dialect, Record, decode, is_blank
+from threadstore.scan import FullScan
+
+Json = dict[str, Any]
+
+_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "local_shell_call": "lsh",
+    "web_search_call": "ws",
+    "image_generation_call": "ig",
+    "tool_search_call": "tsc",
+    "tool_search_output": "tso",
+    "compaction": "cmp",
+    "context_compaction": "cmp",
+    "agent_message": "amsg",
+    "additional_tools": "at",
+}
+
+
+def unfinished(lineage: OpenLineage, segment: int, end: int | None) -> Json | None:
+    """What started the turn that a history which ends there is in the middle of; None between turns (FORMAT 10.3).
+
+    `end` is a byte of that segment, None for all of it. It matters for cuts at the edge of a turn as well: the turn
+    before may never have ended, and a sub-agent's thread begins with a copy of its parent's in the middle of a
+    turn. Outside of any turn, and in old threads, which have no records of turns, a user's message after which
+    nothing ended is the middle of a turn without id.
+    """
+    asked, taken_back = False, 0
+    ended: set[str | None] = set()
+    for record, number in lineage.newest_first(paginated=is_paginated(lineage.segments[-1].meta)):
+        if not isinstance(record, Record) or number > segment:
+            continue
+        if number == segment and end is not None and record.line.start >= end:
+            continue
+        if record.type == "response_item" and is_visible_user(record.payload):
+            asked = asked or not (taken_back or ended)
+            taken_back = max(taken_back - 1, 0)
+        if record.type != "event_msg":
+            continue
+        if record.kind == "thread_rolled_back":
+            taken_back += record.payload["num_turns"]
+        elif record.kind in ("task_complete", "turn_complete", "turn_aborted"):
+            ended.add(record.payload.get("turn_id"))
+        elif record.kind in ("task_started", "turn_started") and not taken_back:
+            if ended & {None, record.payload["turn_id"]}:
+                break  # the end of another turn, such as that of a review, does not end it
+            return record.payload
+    return {"turn_id": None} if asked else None
+
+
+def create(root: str, path: str, records: Iterator[Draft], *, ordinal: int | None, durability: Durability) -> None:
+    """Write a whole new rollout at `path`, so that it is there completely or not at all. Raises OSError."""
+    target = os.path.join(root, path)
+    folder, name = os.path.split(target)
+    _make_folders(folder, durability)
+    partial = os.path.join(folder, f".{name}.{os.getpid()}.partial")
+    recorder = Recorder(partial, ordinal=ordinal, create=True, durability=durability)
+    try:
+        try:
+            for record in records:
+                recorder.append([record])
+            recorder.barrier()
+        finally:
+            recorder.abandon()
+        os.link(partial, target)  # fails, rather than replaces, when the name is taken
+    finally:
+        if os.path.lexists(partial):
+            os.unlink(partial)
+    if durability is Durability.FSYNC:
+        sync_folder(folder)
+
+
+def _make_folders(folder: str, durability: Durability) -> None:
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    _make_folders(parent, durability)
+    if not os.path.isdir(folder):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    if durability is Durability.FSYNC:
+        sync_folder(parent)
+
+
+def referenced(
+    meta: Json, thread_id: str, base: Position | None, settings: Json | None, started: Json | None
+) -> Iterator[Draft]:
+    """The records of a paginated child."""
+    yield drafts.forked_meta(meta, thread_id, base=base)
+    if settings is not None:
+        yield drafts.settings(settings, thread_id)
+    if started is not None:
+        yield from drafts.interruption(started)
+
+
+def legacy_cut(boundary: Boundary, scan: FullScan) -> int | None:
+    """The byte where a copy of a legacy thread ends, None for all of it (FORMAT 10.2)."""
+    if boundary.kind == "latest":
+        return None
+    turn = find_turn(scan, boundary.turn)
+    if not turn.explicit:
+        raise NoSuchTurnError(
+            f"turn {turn.turn_id} is not a persisted canonical turn of the thread: "
+            "it has no record of its own, so it can't be a boundary."
+        )
+    if boundary.kind == "before":
+        return turn.start.offset
+    if turn.end is None and turn.status == "inProgress":
+        raise RequestError(f"turn {turn.turn_id} was never ended: it can't be forked through; use latest or before.")
+    later = [
+        other.start.offset for other in scan.tracker.turns if other.explicit and other.start.offset > turn.start.offset
+    ]
+    return min(later, default=None)
+
+
+def copied(
+    meta: Json,
+    thread_id: str,
+    log: Log,
+    end: int | None,
+    dialect: Dialect,
+    settings: Json | None,
+    started: Json | None,
+) -> Iterator[Draft]:
+    """The records of a legacy child: its own meta, then what its source has up to the cut."""
+    yield drafts.forked_meta(meta, thread_id, base=None)
+    for line in forward(log, 0, end):
+        if is_blank(line):
+            continue
+        record = decode(line, dialect)
+        if isinstance(record, Record) and is_fact(record.type, record.payload, paginated=False):
+            yield _copy(record, log)
+    if started is not None:
+        yield from drafts.interruption(started)
+    if settings is not None:
+        yield drafts.settings(settings, thread_id)
+
+
+def _copy(record: Record, log: Log) -> Draft:
+    """A record as it lies in the log, but for its time; an item without id gets one."""
+    line = record.line
+    data = line.data if not line.gaps else log.read(line.start, line.end - line.start)
+    start, end = record._replace(line=line._replace(data=data, gaps=())).payload_span()
+    payload = data[start:end]
+    if record.type == "response_item" and record.payload.get("id") is None and record.kind in _PREFIXES:
+        payload = _with_id(payload, f"{_PREFIXES[record.kind]}_{new_id()}")
+    body = b'"type":' + orjson.dumps(record.type) + b',"payload":' + payload
+    metadata = (
+        None if record.dialect is Dialect.BARE else spans.member(data, len(data) - len(data.lstrip()), b"metadata")
+    )
+    if metadata is not None and record.type == "response_item":
+        body += b',"metadata":' + data[metadata[0] : metadata[1]]
+    return Draft(body)
+
+
+def _with_id(payload: bytes, item_id: str) -> bytes:
+    parts = []
+    for key, start, end in spans.members(payload, 0):
+        if key == b"id":
+            continue
+        parts.append(b'"' + key + b'":' + payload[start:end])
+        if key == b"type":
+            parts.append(b'"id":' + orjson.dumps(item_id))
+    return b"{" + b",".join(parts) + b"}"
