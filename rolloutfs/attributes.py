@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from threadstore.errors import StoreError
@@ -24,7 +24,7 @@ from rolloutfs.storefiles import FOLDERS, StoreFiles
 from rolloutfs.tree import Kind, Node, Tree
 
 BLOCK = 128 << 10  # bytes that programs are told to read at once
-_ALWAYS_THERE = frozenset({Kind.ROOT, Kind.README, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE})
+_ALWAYS_THERE = frozenset({Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE})
 _EXACT_AT_ONCE = frozenset({Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER})
 _SUBFOLDERS = {Kind.ROOT: 2, Kind.THREAD: 2, Kind.LINEAGE: 2}
 
@@ -54,8 +54,10 @@ class Clock:
         """mtime and ctime (ns) of a file."""
         if node.kind is Kind.README:
             return readme.times()
-        if node.kind is Kind.STORE_FILE and isinstance(version, Plain):
+        if isinstance(version, Plain) and node.kind in (Kind.STORE_FILE, Kind.OPERATIONS):
             return version.mtime_ns, version.ctime_ns
+        if node.kind is Kind.OPERATIONS:
+            return self.of_store()
         if node.kind is Kind.STORE_VIEW:
             basis = version.projection.basis if isinstance(version, Derived) else ()
             newest = max((one.mtime_ns for one in basis), default=0)
@@ -105,7 +107,16 @@ class Clock:
 class Describer:
     """Attributes of nodes. All errors of the store and the system pass."""
 
-    def __init__(self, store: FullStore, files: StoreFiles, tree: Tree, contents: Contents, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: FullStore,
+        files: StoreFiles,
+        tree: Tree,
+        contents: Contents,
+        clock: Clock,
+        control_size: Callable[[str, str], int] = lambda thread, file: 0,
+    ) -> None:
+        self._control_size = control_size
         self._store = store
         self._files = files
         self._tree = tree
@@ -115,6 +126,8 @@ class Describer:
     def glance(self, node: Node) -> Attributes:
         """For a look-up or a listing: nothing is computed that needs a look into a log."""
         ino = self._contents.inode(node)
+        if node.kind is Kind.CONTROL:
+            return self._control(ino, node)
         if node.kind in _EXACT_AT_ONCE:
             return self._exact(ino, node, None)
         told = self._contents.glance(ino, node)
@@ -125,6 +138,8 @@ class Describer:
 
     async def measure(self, ino: int, node: Node, links: Links | None) -> Attributes:
         """Exact, for `stat`."""
+        if node.kind is Kind.CONTROL:
+            return self._control(ino, node)
         if node.is_folder or node.is_link:
             return self._exact(ino, node, links)
         try:
@@ -136,7 +151,13 @@ class Describer:
                 else Announced(0, *self._clock.of_store())
             )
             return self._made(ino, node, told, freshness.UNKNOWN)
+        if self._contents.is_frozen(ino):  # the number may be that of the present content again in an instant
+            return self._made(ino, node, told, freshness.UNKNOWN)
         return self._made(ino, node, told, freshness.FIXED if node.kind is Kind.README else freshness.CHANGING)
+
+    def _control(self, ino: int, node: Node) -> Attributes:
+        size = self._control_size(node.thread, node.name)
+        return self._made(ino, node, Announced(size, *self._clock.of_thread(node.thread), 0o600), freshness.CHANGING)
 
     def _exact(self, ino: int, node: Node, links: Links | None) -> Attributes:
         size = len(os.fsencode(self._tree.target(node, links))) if node.is_link else 0

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -19,6 +20,7 @@ Examples:
   rolloutfs mount /backup/codex ~/old    another store
   cat ~/threads/README.md                how to use what is there
   rolloutfs umount ~/threads
+  rolloutfs fork THREAD before -1        a thread's control files, without a mount
 
 \b
 Exit codes:
@@ -26,6 +28,7 @@ Exit codes:
   1  an error of rolloutfs itself        5  FUSE can't be used here
   2  the command was not understood      6  a dead mount is in the way
   3  there is no store                   7  the mount is in use
+  8  the request was refused             9  the request failed
 """
 
 
@@ -44,10 +47,13 @@ def main() -> None:
     "options",
     multiple=True,
     metavar="OPTIONS",
-    help="Mount options, separated by commas. Generic ones (rw, noauto, x-...) are accepted and mean nothing; "
-    "allow_other lets other users in, as far as permissions let them.",
+    help="Mount options, separated by commas. ro is --read-only; other generic ones (noauto, x-...) are accepted and "
+    "mean nothing; allow_other lets other users in, as far as permissions let them.",
 )
-def mount_command(paths: tuple[str, ...], foreground: bool, replace: bool, options: tuple[str, ...]) -> None:
+@click.option("--read-only", is_flag=True, help="Without the control files; what backups are best made from.")
+def mount_command(
+    paths: tuple[str, ...], foreground: bool, replace: bool, options: tuple[str, ...], read_only: bool
+) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.
 
     STORE defaults to $CODEX_HOME, then to ~/.codex. The command returns once the tree can be used.
@@ -60,7 +66,10 @@ def mount_command(paths: tuple[str, ...], foreground: bool, replace: bool, optio
         from rolloutfs import mount
         from rolloutfs import options as mount_options
 
-        request = mount.Request(store, mountpoint, foreground, replace, mount_options.parse(options))
+        given = mount_options.parse(options)
+        request = mount.Request(
+            store, mountpoint, foreground, replace, given.passed, read_only=read_only or given.read_only
+        )
         mount.mount(request, lambda line: click.echo(line, err=False))
 
     _exit(run)
@@ -76,6 +85,78 @@ def umount_command(mountpoint: str, lazy: bool) -> None:
         from rolloutfs.umount import umount
 
         umount(mountpoint, lazy=lazy)
+
+    _exit(run)
+
+
+_STORE = click.option("--store", metavar="STORE", help="The store; $CODEX_HOME or ~/.codex unless it is given.")
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+_NUMBERS = {"ignore_unknown_options": True}  # so that -1 is a turn
+
+
+@main.command("fork", epilog=_EPILOG, context_settings=_NUMBERS)
+@click.argument("thread")
+@click.argument("words", nargs=-1, metavar="[latest | through TURN | before TURN]")
+@_STORE
+@_DRY_RUN
+def fork_command(thread: str, words: tuple[str, ...], store: str | None, dry_run: bool) -> None:
+    """Make a new thread from THREAD (an id, or the beginning of one) and print the answer, JSON on one line.
+
+    TURN is a turn id, the beginning of one, a number in turns.jsonl (1 is the first that counts), or -1 for the last.
+    """
+    _operate("fork", thread, _line(words or ("latest",), dry_run=dry_run), store)
+
+
+@main.command("revert", epilog=_EPILOG, context_settings=_NUMBERS)
+@click.argument("thread")
+@click.argument("words", nargs=-1, required=True, metavar="before TURN | undo")
+@_STORE
+@_DRY_RUN
+def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_run: bool) -> None:
+    """Let THREAD (an id, or the beginning of one) go on from before a turn, and print the answer, JSON on one line.
+
+    TURN is a turn id, the beginning of one, a number in turns.jsonl (1 is the first that counts), or -1 for the last.
+    undo goes on from where the thread was before the last revert.
+    """
+    _operate("revert", thread, _line(words, dry_run=dry_run), store)
+
+
+@main.command("compact", epilog=_EPILOG)
+@click.argument("thread")
+@click.argument("file", required=False, type=click.File("rb"))
+@click.option("--recent", is_flag=True, help="No summary: keep only the newest messages of the user.")
+@click.option("--auto", is_flag=True, help="Let the summarizer of config.toml write the summary.")
+@_STORE
+@_DRY_RUN
+def compact_command(
+    thread: str, file: IO[bytes] | None, recent: bool, auto: bool, store: str | None, dry_run: bool
+) -> None:
+    """Make the summary in FILE (- is stdin) the model's memory of THREAD, and print the answer, JSON on one line."""
+    if (file is not None) + recent + auto != 1:
+        raise click.UsageError("Give a file with the summary (- is stdin), or --recent, or --auto.")
+
+    def payload() -> bytes:
+        from rolloutfs import control
+
+        if file is not None:
+            data = file.read(control.LARGEST + 1)
+            return control.with_dry_run(data) if dry_run else data
+        return control.as_line({"strategy": "recent" if recent else "auto", "dry_run": dry_run})
+
+    _operate("compact", thread, payload, store)
+
+
+def _line(words: tuple[str, ...], *, dry_run: bool) -> Callable[[], bytes]:
+    return lambda: os.fsencode(" ".join(("dry-run", *words) if dry_run else words))
+
+
+def _operate(file: str, thread: str, payload: Callable[[], bytes], store: str | None) -> None:
+    """Do what a write to a control file would do; the answer goes to stdout, a reason to stderr."""
+
+    def run() -> None:
+        from rolloutfs import command
+
+        command.operate(store or default_store(), file, thread, payload(), click.echo)
 
     _exit(run)
 

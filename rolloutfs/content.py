@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,11 +90,14 @@ class Contents:
     file has an entry in `_epochs` exactly while it is not to be found under its own number.
     """
 
-    def __init__(self, engine: Engine, tree: Tree, files: StoreFiles, readme: bytes, times: Times) -> None:
+    def __init__(
+        self, engine: Engine, tree: Tree, files: StoreFiles, readme: bytes, times: Times, operations: str | None = None
+    ) -> None:
         self._engine = engine
         self._tree = tree
         self._files = files
         self._readme = Literal(readme)
+        self._operations = operations  # the path of the journal
         self._times = times
         self._fds = OpenFiles(files)
         self._known: Recent[int, Derived] = Recent(KNOWN)
@@ -102,6 +106,7 @@ class Contents:
         self._opened: Recent[int, object] = Recent(KNOWN)
         self._retries: Recent[tuple[int, int], float] = Recent(256)
         self._epochs: dict[int, int] = {}
+        self._highest: Recent[int, int] = Recent(KNOWN)  # the highest epoch that a file ever had
         self._open: dict[int, _Open] = {}
         self._handles: dict[int, _Handle] = {}
         self._next_handle = 1
@@ -114,6 +119,10 @@ class Contents:
         number = self._epochs.get(node.ino)
         return node.ino if number is None else inodes.with_epoch(node.ino, number)
 
+    def numbers(self, node: Node) -> list[int]:
+        """Every number under which the kernel may know a file."""
+        return [inodes.with_epoch(node.ino, number) for number in range((self._highest.get(node.ino) or 0) + 1)]
+
     def announced(self, ino: int) -> Announced | None:
         """What the kernel was told last, if we remember it."""
         return self._announced.get(ino)
@@ -121,6 +130,11 @@ class Contents:
     def is_open(self, ino: int) -> bool:
         """True for an inode with handles."""
         return ino in self._open
+
+    def is_frozen(self, ino: int) -> bool:
+        """True for an inode with handles whose content is no longer that of the file."""
+        state = self._open.get(ino)
+        return state is not None and state.frozen
 
     async def measure(self, ino: int, node: Node) -> Announced:
         """The exact attributes of a file's inode, computed if they have to be. Never fails for one that is open."""
@@ -265,6 +279,7 @@ class Contents:
             raise OSError(errno.EMFILE, "Too many old versions of this file are open")
         if number:
             self._epochs[inodes.canonical(ino)] = number
+            self._highest.put(inodes.canonical(ino), max(number, self._highest.get(inodes.canonical(ino)) or 0))
         else:
             self._epochs.pop(inodes.canonical(ino), None)
 
@@ -287,6 +302,8 @@ class Contents:
     async def _look(self, node: Node, *, with_extents: bool) -> Version:
         if node.kind is Kind.README:
             return self._readme
+        if node.kind is Kind.OPERATIONS:
+            return self._journal()
         if node.kind is Kind.STORE_FILE:
             return Plain.of(node.name, self._files.shown(node.name))
         if node.kind is Kind.ROLLOUT:
@@ -304,6 +321,11 @@ class Contents:
         self._known.put(node.ino, full.outline())
         self._full.put(node.ino, full)
         return full
+
+    def _journal(self) -> Version:
+        if self._operations is None or not os.path.exists(self._operations):
+            return Literal(b"")
+        return Plain.of(self._operations, os.stat(self._operations))
 
     def _holds(self, node: Node, projection: Projection) -> bool:
         if node.kind is Kind.STORE_VIEW:

@@ -6,18 +6,22 @@ it may have to read is small: sending it to a worker would cost more.
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import Protocol
+from typing import Protocol, cast
 
 from threadstore.names import RolloutFile
 from threadstore.projection import Projection, StoreView, View
-from threadstore.store import Links, Times
+from threadstore.store import Links, ThreadStore, Times
 
 from rolloutfs import worker
-from rolloutfs.pool import Pool
+from rolloutfs.control import Request
+from rolloutfs.perform import Result, failure, perform
+from rolloutfs.pool import InterruptedJobError, Pool
 from rolloutfs.tree import Store
 
 SMALL = 256 << 10  # bytes of log that a projection made in place may read
+OPERATION_SECONDS = 30.0  # that a fork, revert or compaction may take: who asked for it can't be interrupted
 FEW = 500  # rollouts whose first lines may be read in place
 
 
@@ -71,6 +75,27 @@ class Engine:
         if self._pool is None or len(self.store.thread_ids()) <= FEW:
             return self.store.links(thread)
         return await self._pool.run(worker.links, thread)
+
+    async def operate(self, thread: str, request: Request, since: Projection | None = None) -> Result:
+        """Do what was asked, with `since` only if the thread is as it was then, and look at the store anew."""
+        try:
+            return await self._operate(thread, request, since)
+        finally:
+            self.store.refresh()
+
+    async def _operate(self, thread: str, request: Request, since: Projection | None) -> Result:
+        if self._pool is None:
+            return perform(cast("ThreadStore", self.store), thread, request, since)
+        try:
+            done = await self._pool.alone(worker.operate, thread, request, since, seconds=OPERATION_SECONDS)
+        except InterruptedJobError as error:
+            told = f"{error.strerror}; the thread is as it was before, or as it is after. Look before you repeat it."
+            return failure(request, thread, error.errno or errno.EIO, told, certain=False)
+        except OSError as error:
+            return failure(request, thread, error.errno or errno.EIO, f"{error.strerror}.")
+        if done.value is None:
+            return failure(request, thread, done.code or errno.EIO, done.message)
+        return done.value
 
     def _packed(self, rollout: RolloutFile) -> int:
         try:

@@ -16,6 +16,8 @@ class Exit(IntEnum):
     FUSE = 5
     DEAD_MOUNT = 6
     BUSY = 7
+    REFUSED = 8
+    FAILED = 9
 
 
 class MountError(Exception):

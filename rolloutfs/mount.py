@@ -30,9 +30,10 @@ from threadstore.errors import StoreError
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import checks, logs, readme, spoolfolder
+from rolloutfs import checks, journal, logs, readme, spoolfolder
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
+from rolloutfs.journal import Journal
 from rolloutfs.mounttable import SUBTYPE
 from rolloutfs.operations import Operations
 from rolloutfs.pool import open_pool
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 _FILES = 8192  # open files that we would like to be allowed
 _PATIENCE = 30.0  # seconds for a mount to answer for the first time
 _READY = b"ready"
+_PRIVATE_JOURNAL = "operations.partial"  # where there is no state folder; the spool doesn't remove what is called so
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Request:
     foreground: bool = False
     replace: bool = False
     options: frozenset[str] = frozenset()  # for FUSE, besides the ones that are always set
+    read_only: bool = False
 
 
 def mount(request: Request, say: Callable[[str], None]) -> None:
@@ -70,7 +73,11 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
     log = (-1, None) if request.foreground else logs.open_file(place)
     spool = spoolfolder.make(os.path.join(root, "sessions"), os.path.join(root, "archived_sessions"), place)
     try:
-        server = _Server(_open_store(root, spool.path), spool, place, request.options)
+        kept = journal.place(root, avoid=place)
+        if kept is None or not journal.is_usable(kept):
+            kept = os.path.join(spool.path, _PRIVATE_JOURNAL)
+            say("There is no folder for operations.jsonl ($XDG_STATE_HOME): it is kept until the unmount.")
+        server = _Server(_open_store(root, spool.path), spool, place, Journal(kept), request)
     except BaseException:
         spool.remove()
         raise
@@ -94,17 +101,21 @@ def _open_store(root: str, spool: str) -> ThreadStore:
 class _Server:
     """A mount that the kernel knows; `serve` answers for it, once, and ends it and the spool."""
 
-    def __init__(self, store: ThreadStore, spool: SpoolFolder, mountpoint: str, options: frozenset[str]) -> None:
+    def __init__(
+        self, store: ThreadStore, spool: SpoolFolder, mountpoint: str, past: Journal, request: Request
+    ) -> None:
         self._spool = spool
         self._place = Place(store.root, spool.path)
         self._engine = Engine(store, None)
-        self._operations = Operations(self._engine, readme.text())
-        wanted = {*pyfuse3.default_options, "ro", f"fsname={SUBTYPE}", f"subtype={SUBTYPE}", *options}
+        self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only)
+        wanted = {*pyfuse3.default_options, f"fsname={SUBTYPE}", f"subtype={SUBTYPE}", *request.options}
+        if request.read_only:
+            wanted.add("ro")
         try:
             pyfuse3.init(self._operations, mountpoint, wanted)
         except RuntimeError as error:
             raise MountError(
-                f"The mount was refused ({error}); the reason stands above.{_hint(options)}", Exit.FUSE
+                f"The mount was refused ({error}); the reason stands above.{_hint(request.options)}", Exit.FUSE
             ) from error
 
     def abandon(self) -> None:
@@ -137,6 +148,7 @@ class _Server:
 
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(end_on_signal)
+                    self._operations.controls.use(nursery)
                     ready()
                     await pyfuse3.main()
                     nursery.cancel_scope.cancel()

@@ -3,8 +3,8 @@
 Nothing is decided here.  Every handler goes through `guarded`, because an exception that leaves a handler ends the
 mount for everybody (pyfuse3#53), and a request that is never answered leaves its program unkillable.
 
-What isn't defined stays at pyfuse3's default, ENOSYS, on purpose: the kernel then stops asking (xattr, flush,
-access, fsync).
+What isn't defined stays at pyfuse3's default, ENOSYS, on purpose: the kernel then stops asking (flush, access,
+fsync; extended attributes, too, where there are no control files).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import errno
 import functools
 import logging
 import os
+import stat
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -36,10 +37,12 @@ from threadstore.errors import StoreError
 from threadstore.names import is_thread_id
 from threadstore.store import Links
 
-from rolloutfs import freshness
+from rolloutfs import freshness, handles
 from rolloutfs.attributes import BLOCK, Attributes, Clock, Describer
 from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
+from rolloutfs.handles import ControlFiles
+from rolloutfs.journal import Journal
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.tree import Kind, Listing, Node, Tree, needs_links
 from rolloutfs.worker import code_of
@@ -69,24 +72,25 @@ def guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Corouti
     return wrapper
 
 
-def _read_only() -> NoReturn:
-    raise FUSEError(errno.EROFS)
+_ERROR = b"user.rolloutfs.error"  # the extended attribute of control files
 
 
 class Operations(pyfuse3.Operations):
-    """A read-only tree of one store."""
+    """The tree of one store: everything can be read, and control files take requests unless it is read-only."""
 
     supports_dot_lookup = False
     enable_writeback_cache = False
 
-    def __init__(self, engine: Engine, readme: bytes) -> None:
+    def __init__(self, engine: Engine, readme: bytes, journal: Journal, *, read_only: bool = False) -> None:
         super().__init__()
+        self._read_only = read_only
         files = StoreFiles(engine.store.root)
         clock = Clock(engine.store, files)
-        self.tree = Tree(engine.store, files)
-        self.contents = Contents(engine, self.tree, files, readme, clock.of_content)
+        self.tree = Tree(engine.store, files, controls=not read_only)
+        self.contents = Contents(engine, self.tree, files, readme, clock.of_content, journal.path)
+        self.controls = ControlFiles(engine, journal, self._changed)
         self._engine = engine
-        self._describer = Describer(engine.store, files, self.tree, self.contents, clock)
+        self._describer = Describer(engine.store, files, self.tree, self.contents, clock, self.controls.size)
         self._rescans = freshness.Rescans(engine.store.refresh)
         self._listings: dict[int, Listing] = {}
         self._next_listing = 1
@@ -161,26 +165,42 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
-        """Open a file for reading, in the state that the store has now."""
-        if flags & (os.O_ACCMODE | os.O_TRUNC):
-            _read_only()
+        """Open a file for reading, in the state that the store has now, or a control file."""
+        node = self._node(inode)
         self._rescans.perhaps()
-        handle, keep = await self.contents.open(inode, self._node(inode), ctx.pid, _invalidate)
+        if node.kind is Kind.CONTROL:
+            self._engine.store.head(node.thread)  # KeyError when the thread is gone
+            number = self.controls.open(node.thread, node.name)
+            return FileInfo(fh=FileHandleT(number), direct_io=True, keep_cache=False)
+        if flags & (os.O_ACCMODE | os.O_TRUNC):
+            self._refuse(errno.EACCES)
+        handle, keep = await self.contents.open(inode, node, ctx.pid, _invalidate)
         return FileInfo(fh=FileHandleT(handle), keep_cache=keep)
 
     @guarded
     async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
         """Bytes of an open file; fewer than asked for only at its end."""
-        return self.contents.read(fh, off, size)
+        return self.controls.read(fh, off, size) if fh >= handles.FIRST else self.contents.read(fh, off, size)
+
+    @guarded
+    async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
+        """A request. It is done before this returns, but for what runs in the background."""
+        if fh < handles.FIRST:
+            self._refuse(errno.EBADF)
+        await self.controls.write(fh, off, buf)
+        return len(buf)
 
     @guarded
     async def release(self, fh: FileHandleT) -> None:
         """Close a file."""
-        self.contents.release(fh)
+        if fh >= handles.FIRST:
+            self.controls.release(fh)
+        else:
+            self.contents.release(fh)
 
     @guarded
     async def statfs(self, ctx: RequestContext) -> StatvfsData:
-        """A read-only file system without a size of its own."""
+        """A file system without a size of its own."""
         answer = StatvfsData()
         answer.f_bsize = answer.f_frsize = 4096
         answer.f_blocks = answer.f_bfree = answer.f_bavail = 0
@@ -189,43 +209,55 @@ class Operations(pyfuse3.Operations):
         answer.f_namemax = 255
         return answer
 
-    # Nothing can be written
+    # Nothing else can be written: EPERM, or EROFS
+
+    def _refuse(self, code: int) -> NoReturn:
+        raise FUSEError(errno.EROFS if self._read_only else code)
 
     @guarded
     async def setattr(
         self, inode: InodeT, attr: EntryAttributes, fields: SetattrFields, fh: FileHandleT | None, ctx: RequestContext
     ) -> EntryAttributes:
-        """EROFS."""
-        _read_only()
+        """What programs do before or after they write a file means nothing for a control file, unless it would change
+        who may use it.
+        """
+        node = self._node(inode)
+        own = node.kind is Kind.CONTROL
+        own = own and not (fields.update_mode and stat.S_IMODE(attr.st_mode) != 0o600)
+        own = own and not (fields.update_uid and attr.st_uid != self._uid)
+        own = own and not (fields.update_gid and attr.st_gid != self._gid)
+        if not own:
+            self._refuse(errno.EPERM)
+        return self._entry(await self._describer.measure(inode, node, None))
 
     @guarded
     async def mknod(
         self, parent_inode: InodeT, name: FileNameT, mode: ModeT, rdev: int, ctx: RequestContext
     ) -> EntryAttributes:
-        """EROFS."""
-        _read_only()
+        """RefusedError."""
+        self._refuse(errno.EPERM)
 
     @guarded
     async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: ModeT, ctx: RequestContext) -> EntryAttributes:
-        """EROFS."""
-        _read_only()
+        """RefusedError."""
+        self._refuse(errno.EPERM)
 
     @guarded
     async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
-        """EROFS."""
-        _read_only()
+        """RefusedError."""
+        self._refuse(errno.EPERM)
 
     @guarded
     async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
-        """EROFS."""
-        _read_only()
+        """RefusedError."""
+        self._refuse(errno.EPERM)
 
     @guarded
     async def symlink(
         self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
     ) -> EntryAttributes:
-        """EROFS."""
-        _read_only()
+        """RefusedError."""
+        self._refuse(errno.EPERM)
 
     @guarded
     async def rename(
@@ -237,37 +269,67 @@ class Operations(pyfuse3.Operations):
         flags: FlagT,
         ctx: RequestContext,
     ) -> None:
-        """EROFS."""
-        _read_only()
+        """RefusedError."""
+        self._refuse(errno.EPERM)
 
     @guarded
     async def link(
         self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext
     ) -> EntryAttributes:
-        """EROFS."""
-        _read_only()
-
-    @guarded
-    async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
-        """EROFS."""
-        _read_only()
+        """RefusedError."""
+        self._refuse(errno.EPERM)
 
     @guarded
     async def create(
         self, parent_inode: InodeT, name: FileNameT, mode: ModeT, flags: FlagT, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
-        """EROFS."""
-        _read_only()
+        """RefusedError."""
+        self._refuse(errno.EPERM)
+
+    # Extended attributes
+
+    @guarded
+    async def getxattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> bytes:
+        """Why the last request that came to nothing did, for a control file."""
+        error = self._error(inode) if name == _ERROR else None
+        if error is None:
+            raise FUSEError(errno.ENOSYS if self._read_only else pyfuse3.ENOATTR)
+        return error
+
+    @guarded
+    async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
+        """The names that `getxattr` knows."""
+        if self._read_only:
+            raise FUSEError(errno.ENOSYS)
+        return [] if self._error(inode) is None else [XAttrNameT(_ERROR)]
+
+    def _error(self, inode: int) -> bytes | None:
+        node = self._node(inode)
+        error = self.controls.error(node.thread) if node.kind is Kind.CONTROL else None
+        return None if error is None else error.encode("utf-8", "replace")
 
     @guarded
     async def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:
-        """EROFS."""
-        _read_only()
+        """There are none to set."""
+        self._refuse(errno.ENOTSUP)
 
     @guarded
     async def removexattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> None:
-        """EROFS."""
-        _read_only()
+        """There are none to remove."""
+        self._refuse(errno.ENOTSUP)
+
+    # After an operation
+
+    def _changed(self, thread: str) -> None:
+        """Make the kernel ask again for what an operation on a thread may have changed."""
+        nodes = [node for _, node in self.tree.family(thread)] if thread in self._engine.store else []
+        for node in (*nodes, *self.tree.root_nodes(), self.tree.root):
+            for ino in self.contents.numbers(node):
+                _invalidate(ino)
+        for name, node in self.tree.family(thread) if nodes else ():
+            if self.contents.is_open(node.ino):  # its number may have to change for who opens it next
+                parent = self.tree.folder(thread).ino
+                pyfuse3.invalidate_entry_async(InodeT(parent), FileNameT(os.fsencode(name)), 0, ignore_enoent=True)
 
     # Translation
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from rolloutfs.errors import Exit, MountError
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `-o` says: the options that FUSE is to be told of, and whether the mount is read-only."""
+
+    passed: frozenset[str]
+    read_only: bool
+
 
 _PASSED_ON = frozenset({"allow_other"})
 _GENERIC = frozenset(
     [
         "defaults",
-        "rw",
-        "ro",
         "dev",
         "nodev",
         "suid",
@@ -51,13 +59,18 @@ _GENERIC = frozenset(
 )
 
 
-def parse(values: Iterable[str]) -> frozenset[str]:
-    """The options that FUSE is to be told of. MountError for one that we don't know."""
+def parse(values: Iterable[str]) -> Options:
+    """The meaning of options; of `ro` and `rw` the last one counts. MountError for one that we don't know."""
     passed = set()
+    read_only = False
     for option in ",".join(values).split(","):
         name = option.strip()
-        if name in _PASSED_ON:
+        if name in ("ro", "rw"):
+            read_only = name == "ro"
+        elif name in _PASSED_ON:
             passed.add(name)
         elif name and name not in _GENERIC and not name.startswith(("x-", "X-", "comment=", "uhelper=", "user=")):
-            raise MountError(f"-o {name} is not known. Besides the generic ones there is: allow_other.", Exit.USAGE)
-    return frozenset(passed)
+            raise MountError(
+                f"-o {name} is not known. Besides the generic ones there are: ro, allow_other.", Exit.USAGE
+            )
+    return Options(frozenset(passed), read_only)

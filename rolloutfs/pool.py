@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
+class InterruptedJobError(OSError):
+    """A worker was ended in the middle of a job that changes something: it was done, or it wasn't."""
+
+
 class _Job:
     """A job that runs. Invariant: `done` is set exactly when `answer` is final."""
 
@@ -45,6 +49,7 @@ class Pool:
         self._place = place
         self._context = context
         self._limiter = trio.CapacityLimiter(WORKERS)
+        self._changing = trio.CapacityLimiter(WORKERS)  # so that what changes something doesn't wait for replays
         self._jobs: dict[Hashable, _Job] = {}
         self._scopes: set[trio.CancelScope] = set()
         self._closed = False
@@ -78,6 +83,32 @@ class Pool:
                 job.answer = worker.Answer(None, errno.EIO, "The process that computed this died")
             finally:
                 self._scopes.discard(scope)
+
+    async def alone(self, function: Callable[..., worker.Answer[R]], *args: object, seconds: float) -> worker.Answer[R]:
+        """A job that changes something: done for each caller anew, and ended when it takes too long.
+
+        Raises InterruptedJobError.
+        """
+        if self._closed:
+            raise OSError(errno.EIO, "The mount is being ended: nothing was done")
+        with trio.move_on_after(seconds) as scope:
+            self._scopes.add(scope)
+            try:
+                return cast(
+                    "worker.Answer[R]",
+                    await self._context.run_sync(
+                        function, self._place, *args, kill_on_cancel=True, limiter=self._changing
+                    ),
+                )
+            except (trio_parallel.BrokenWorkerError, trio.BrokenResourceError) as error:
+                log.warning("A worker process died while it did %s%r: %s", function.__name__, args[:1], error)
+                raise InterruptedJobError(errno.EIO, "the process that did this died") from error
+            finally:
+                self._scopes.discard(scope)
+        if self._closed:
+            raise InterruptedJobError(errno.EIO, "the mount was ended meanwhile")
+        log.warning("%s%r was cut off after %g s", function.__name__, args[:1], seconds)
+        raise InterruptedJobError(errno.ETIMEDOUT, f"this took longer than {seconds:g} s and was cut off")
 
     def close(self) -> None:
         """Cut off what runs, and refuse what comes."""

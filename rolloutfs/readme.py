@@ -9,7 +9,7 @@ from rolloutfs import __version__
 _TEXT = """\
 # Your agent's threads, as files
 
-Made by rolloutfs {version}. Read-only: nothing here can harm the store, and reading changes nothing in it.
+Made by rolloutfs {version}. Reading changes nothing in the store. Only three files of a thread take requests (below).
 Everything is computed from the rollout files when it is read; there is no copy that could be stale.
 
     ls threads                                          every thread, archived ones and sub-agents too
@@ -34,8 +34,31 @@ Everything is computed from the rollout files when it is read; there is no copy 
 | problems.jsonl | what is damaged or odd, with file, byte offset and consequence; empty when all is sound |
 | lineage/ | lineage.json; links forked_from and parent; forks/ and agents/ |
 | rollouts/ | the raw rollout files of every generation, decoded; `current` is the one in use |
+| fork, revert, compact | control files: write a request, read the answer; `cat` one to see how |
 
 A derived file that can't be given truthfully answers "Input/output error"; `problems.jsonl` beside it says why.
+
+## Requests
+
+One write is one request, done before the write returns. A refused one fails the write, so a shell prints an error.
+
+    echo latest > fork                  a new thread from this one; also 'through TURN', 'before TURN'
+    echo 'before TURN' > revert         the thread goes on from before that turn; `echo undo > revert` takes that back
+    cat summary.md > compact            this summary becomes the model's memory; also {{"strategy":"recent"}}
+    echo 'dry-run before -1' > revert   any request, told but not done
+    jq -r .thread_id fork               the answer to the last request for the thread
+    exec 3<>fork; echo latest >&3; jq . <&3              the answer to this one, whatever others do
+    getfattr -n user.rolloutfs.error --only-values fork  why the last one that came to nothing did
+
+TURN is a turn id or its beginning, a number in turns.jsonl (1 is the first that counts), or -1 for the last. While
+Codex has the thread open, revert and compact are refused; fork works. Nothing outside the store is touched, and no
+record is ever changed or removed. `operations.jsonl` lists all requests for this store, also those of `rolloutfs fork`
+and of other mounts; it is kept in the XDG state folder. A mount with --read-only has no control files: use one for
+backups.
+
+With {{"strategy":"auto"}} in compact a program writes the summary: the one that a line like
+summarizer = ["command", "argument"] in rolloutfs/config.toml of the XDG config folder names. It reads the effective
+history on stdin and writes the summary to stdout; the answer is `running` until it has ended.
 
 ## store/
 

@@ -1,7 +1,7 @@
 """The shape of the mounted tree: which names there are, what each is, and its inode number. Pure: no FUSE in here.
 
-    /                      README.md, threads/, store/, and links to problems.jsonl and stats.json in store/
-    /threads/ID/           the derived files of `View`, lineage/, rollouts/
+    /                      README.md, operations.jsonl, threads/, store/, and links to problems.jsonl and stats.json
+    /threads/ID/           the derived files of `View`, lineage/, rollouts/; fork, revert and compact unless read-only
     /threads/ID/lineage/   lineage.json, forked_from and parent (links, absent when there is none), forks/, agents/
     /threads/ID/rollouts/  every generation, decoded; `current` links to the selected one
     /store/                the store's own files, and the derived files of `StoreView`
@@ -38,10 +38,12 @@ class Kind(Enum):
 
     ROOT = auto()
     README = auto()
+    OPERATIONS = auto()
     ROOT_LINK = auto()
     THREADS = auto()
     THREAD = auto()
     VIEW = auto()
+    CONTROL = auto()
     LINEAGE = auto()
     FORKED_FROM = auto()
     PARENT = auto()
@@ -76,8 +78,9 @@ _NEED_LINKS = frozenset({Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One file, folder or link. `name` is the name below rollouts/, or the path below the store; `target` that of a
-    link.
+    """One file, folder or link.
+
+    `name` is that of a control file, the one below rollouts/, or the path below the store; `target` that of a link.
     """
 
     ino: int
@@ -122,6 +125,7 @@ _AT_ROOT: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     4: ("store", Kind.STORE, None, ""),
     5: ("problems.jsonl", Kind.ROOT_LINK, None, "store/problems.jsonl"),
     6: ("stats.json", Kind.ROOT_LINK, None, "store/stats.json"),
+    7: ("operations.jsonl", Kind.OPERATIONS, None, ""),
 }
 _IN_STORE: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     16: (StoreView.HEADS.value, Kind.STORE_VIEW, StoreView.HEADS, ""),
@@ -141,6 +145,11 @@ _IN_THREAD: dict[int, tuple[str, Kind, View | None]] = {
     16: ("lineage", Kind.LINEAGE, None),
     17: ("rollouts", Kind.ROLLOUTS, None),
 }
+_CONTROLS: dict[int, tuple[str, Kind, View | None]] = {
+    18: ("fork", Kind.CONTROL, None),
+    19: ("revert", Kind.CONTROL, None),
+    20: ("compact", Kind.CONTROL, None),
+}
 _IN_LINEAGE: dict[int, tuple[str, Kind, View | None]] = {
     32: (View.LINEAGE.value, Kind.VIEW, View.LINEAGE),
     33: ("forked_from", Kind.FORKED_FROM, None),
@@ -150,7 +159,7 @@ _IN_LINEAGE: dict[int, tuple[str, Kind, View | None]] = {
 }
 _CURRENT = 48
 _FIXED_ROOT = {**_AT_ROOT, **_IN_STORE}
-_FIXED_THREAD = {**_IN_THREAD, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
+_FIXED_THREAD = {**_IN_THREAD, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
 
 
 def needs_links(node: Node) -> bool:
@@ -161,7 +170,10 @@ def needs_links(node: Node) -> bool:
 class Tree:
     """Nodes of one store. Raises KeyError for what isn't there and OSError from the store's file system."""
 
-    def __init__(self, store: Store, files: StoreFiles, threads: inodes.ThreadNumbers | None = None) -> None:
+    def __init__(
+        self, store: Store, files: StoreFiles, threads: inodes.ThreadNumbers | None = None, *, controls: bool = False
+    ) -> None:
+        self._in_thread = {**_IN_THREAD, **(_CONTROLS if controls else {})}
         self._store = store
         self._files = files
         self._threads = threads if threads is not None else inodes.ThreadNumbers()
@@ -217,7 +229,8 @@ class Tree:
         if kind is Kind.THREAD:
             self._store.head(thread)  # KeyError when the thread is gone
             return self._fixed(
-                [self._thread_node(thread, slot) for slot in _IN_THREAD], [row[0] for row in _IN_THREAD.values()]
+                [self._thread_node(thread, slot) for slot in self._in_thread],
+                [row[0] for row in self._in_thread.values()],
             )
         if kind is Kind.LINEAGE:
             slots = [slot for slot, row in _IN_LINEAGE.items() if self._has_target(row[1], links)]
@@ -244,6 +257,19 @@ class Tree:
             return f"../../{thread}" if thread is not None and thread in self._store else _missing(node.kind.name)
         return node.target
 
+    def folder(self, thread: str) -> Node:
+        """The folder of a thread, which must be in the store."""
+        return self._thread_node(thread, 0)
+
+    def family(self, thread: str) -> list[tuple[str, Node]]:
+        """Everything with a fixed name in a thread's folder and in lineage/, with those names."""
+        slots = {**self._in_thread, **_IN_LINEAGE}
+        return [(row[0], self._thread_node(thread, slot)) for slot, row in slots.items()]
+
+    def root_nodes(self) -> list[Node]:
+        """The files, folders and links in the root and the derived ones in store/."""
+        return [self._root_node(slot) for slot in _FIXED_ROOT]
+
     def rollout_names(self, thread: str) -> dict[str, RolloutFile]:
         """The files below rollouts/: a name each, also when two rollouts would be called the same (FAULTS 12, 13)."""
         head = self._store.head(thread)
@@ -266,8 +292,8 @@ class Tree:
         ino = inodes.compose(self._threads.of(thread), slot)
         if slot == 0:
             return Node(ino, Kind.THREAD, thread)
-        _, kind, view = _FIXED_THREAD[slot]
-        return Node(ino, kind, thread, view)
+        name, kind, view = _FIXED_THREAD[slot]
+        return Node(ino, kind, thread, view, name if kind is Kind.CONTROL else "")
 
     def _store_node(self, path: str, status: os.stat_result) -> Node:
         kind = Kind.STORE_FOLDER if stat.S_ISDIR(status.st_mode) else Kind.STORE_FILE

@@ -1,5 +1,5 @@
-"""What runs in a worker process: replaying and decoding, at low priority, away from the process that answers the
-kernel.
+"""What runs in a worker process: replaying, decoding and operations, at low priority, away from the process
+that answers the kernel.
 
 A worker keeps its `ThreadStore` between jobs.  It ends with the serving process, however that ends: a thread
 waits for the parent's pidfd.  (PR_SET_PDEATHSIG would not do: it fires when the *thread* that started us ends.)
@@ -24,6 +24,9 @@ from threadstore.names import RolloutFile
 from threadstore.projection import Projection, StoreView, View
 from threadstore.spool import Spool
 from threadstore.store import Links, ThreadStore
+
+from rolloutfs.control import Request
+from rolloutfs.perform import Result, perform
 
 NICENESS = 15
 GROWTH = (
@@ -107,6 +110,11 @@ def project_store(place: Place, view: StoreView) -> Answer[Projection]:
 def links(place: Place, thread: str) -> Answer[Links]:
     """`ThreadStore.links`."""
     return _run(place, lambda store: store.links(thread))
+
+
+def operate(place: Place, thread: str, request: Request, since: Projection | None) -> Answer[Result]:
+    """`perform`."""
+    return _run(place, lambda store: perform(store, thread, request, since))
 
 
 def begin(parent: int) -> None:

@@ -78,6 +78,7 @@ class Lab:
             "HOME": str(self.folder / "home"),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "XDG_STATE_HOME": str(self.folder / "state"),
+            "XDG_CONFIG_HOME": str(self.folder / "config"),
             "PYTHONWARNINGS": "error",
         }
 
@@ -105,7 +106,7 @@ class Lab:
             text=True,
         )
 
-    def mount(self, *, patch: str = "") -> subprocess.Popen[bytes]:
+    def mount(self, *options: str, patch: str = "") -> subprocess.Popen[bytes]:
         """Serve the sample store in the foreground; returns once the mount answers. `patch` is run in the server
         first.
         """
@@ -113,7 +114,7 @@ class Lab:
         log = (self.folder / f"server-{len(self.servers)}.log").open("wb")
         with log:
             server = subprocess.Popen(
-                [sys.executable, "-c", script, "mount", "-f", str(self.sample.root), str(self.mountpoint)],
+                [sys.executable, "-c", script, "mount", "-f", *options, str(self.sample.root), str(self.mountpoint)],
                 env=self.environment,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

@@ -1,9 +1,11 @@
 """The tree as plain files: what a mount of a store has to look like, made without a mount.
 
+Nothing was asked of the control files yet, so they say how to use them, and operations.jsonl is empty.
+
 Raw files are copied from the store, those that are compressed are decoded by `zstd`; derived files are joined here
 from what `ThreadStore` says; names, links, modes and times follow DESIGN 3.  Nothing of `rolloutfs` has a part in it,
-with one exception: what belongs to no thread (README.md, the folders above the threads) is copied with its times from
-the mount, since its content is a matter of taste.
+with two exceptions: the texts in control files, and what belongs to no thread (README.md, the folders above the
+threads), which is copied with its times from the mount, since its content is a matter of taste.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from threadstore.projection import Projection, StoreView, View
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
+from rolloutfs import control
 from tests.mount.clients import need
 
 TOPS = ("sessions", "archived_sessions")
@@ -87,10 +90,11 @@ def write_tree(root: Path, mount: Path, destination: Path) -> None:
         _seal(folder, store.times(thread).mtime_ns)
     _write_store(store, root, destination / "store")
     shutil.copyfile(mount / "README.md", destination / "README.md")
+    (destination / "operations.jsonl").touch()
     for name in ("problems.jsonl", "stats.json"):
         (destination / name).symlink_to(f"store/{name}")
     views = [f"store/{view.value}" for view in StoreView]
-    for name in ("README.md", "problems.jsonl", "stats.json", *views, "store", "threads", "."):
+    for name in ("README.md", "operations.jsonl", "problems.jsonl", "stats.json", *views, "store", "threads", "."):
         status = (mount / name).lstat()
         if not stat.S_ISLNK(status.st_mode):
             (destination / name).chmod(0o700 if stat.S_ISDIR(status.st_mode) else 0o400)
@@ -104,6 +108,8 @@ def _write_thread(store: ThreadStore, thread: str, raw: list[Raw], folder: Path)
     for view in DERIVED:
         (folder / view.value).write_bytes(join(store, store.project(thread, view)))
     (lineage / "lineage.json").write_bytes(join(store, store.project(thread, View.LINEAGE)))
+    for name in control.FILES:
+        (folder / name).write_bytes(control.usage(name))
     links = store.links(thread)
     for name, other in (("forked_from", links.forked_from), ("parent", links.parent)):
         if other in store:
@@ -138,7 +144,7 @@ def _seal(folder: Path, mtime_ns: int) -> None:
         for name in (*files, *folders):
             path = Path(top, name)
             if not path.is_symlink():
-                path.chmod(0o700 if path.is_dir() else 0o400)
+                path.chmod(0o700 if path.is_dir() else 0o600 if path.name in control.FILES else 0o400)
             _set_time(path, mtime_ns)
     folder.chmod(0o700)
     _set_time(folder, mtime_ns)

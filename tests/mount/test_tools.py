@@ -267,7 +267,7 @@ for top, _, names in os.walk(plain):
                 length = chance.choice((1, chance.randrange(1, 300), 4096, chance.randrange(1, 200_000)))
                 assert os.pread(file.fileno(), length, start) == wanted[start : start + length], (other, start, length)
                 count += 1
-            if size:
+            if size and name not in ("fork", "revert", "compact"):  # what answers can't be mapped
                 with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
                     assert mapped[:] == wanted, other
                     assert mapped.rfind(b"\n") == wanted.rfind(b"\n")

@@ -1,0 +1,322 @@
+"""Requests and answers of the control files `fork`, `revert` and `compact` (DESIGN 4). Pure: nothing is done here.
+
+One write is one request.  In `fork` and `revert` it is a line of words or a JSON object; blank lines and lines that
+start with `#` mean nothing.  In `compact` it is the summary itself, whatever it says, unless it is a JSON object.
+
+Programs also write what nobody means as a request, because they copy a tree onto a tree or save what they have read.
+A file's own usage text, or a piece of it at the offset where it was read, means nothing; an answer is refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import orjson
+
+FILES: Final = ("fork", "revert", "compact")
+LARGEST: Final = 64 << 10  # bytes of one request
+_MARK: Final = b"# rolloutfs: "  # every usage text starts like this, those of other versions, too
+_SHORTEST_PIECE: Final = 16  # bytes of a piece of the usage text that is recognised at its beginning
+_ANSWER: Final = re.compile(rb'\s*\{"(op":"[a-z]+","thread_id"|time":"[^"]*","thread"):')
+_ANSWER_MEMBERS: Final = frozenset({"op", "status", "source_thread_id", "workspace"})
+_SHOWN: Final = 400  # characters of a request that are kept in the record of operations
+
+Json = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """A request that is not carried out: an errno, and the reason in words."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to do with a thread.
+
+    `kind` and `turn` are those of a `Boundary`, for forks (all kinds) and reverts (`before`). A compaction has a
+    `strategy`: `summary` with its text, `recent`, or `auto`, which gets its text from a program.
+    """
+
+    op: str  # fork, revert, undo, compact
+    kind: str = ""
+    turn: str = ""
+    strategy: str = ""
+    summary: str | None = None
+    dry_run: bool = False
+
+
+def parse(file: str, data: bytes, offset: int = 0) -> Request | None:
+    """What a write to a control file asks for, None when it asks for nothing. Raises RefusedError.
+
+    `offset` (bytes) is where the program wrote; it only serves to recognise pieces of the usage text.
+    """
+    if len(data) > LARGEST:
+        _refuse(f"the request has {len(data)} bytes; the most is {LARGEST}. Nothing was done.", errno.E2BIG)
+    if is_usage(file, data, offset):
+        return None
+    if _ANSWER.match(data):
+        _refuse_answer()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        _refuse("the request is not UTF-8 text.")
+    if "\0" in text:
+        _refuse("the request has NUL bytes in it: it is not text.")
+    return _compaction(text) if file == "compact" else _words(file, text)
+
+
+def is_usage(file: str, data: bytes, offset: int) -> bool:
+    """True for the usage text of a control file, and for a piece of it that a program wrote where it had read it."""
+    if data.startswith(_MARK):
+        return True
+    enough = len(data) >= _SHORTEST_PIECE if offset == 0 else bool(data)
+    return enough and usage(file)[offset : offset + len(data)] == data
+
+
+def with_dry_run(data: bytes) -> bytes:
+    """A write to `compact`, only to be told. What can't be read as text or JSON stays, and is refused as such."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return data
+    document = _load(text)
+    if isinstance(document, dict):
+        return data if is_answer(document) else as_line(document | {"dry_run": True})
+    return as_line({"summary": text, "dry_run": True}) if text.strip() else data
+
+
+def shown(data: bytes) -> str:
+    """A request as the record of operations has it: its beginning, if it is long."""
+    text = data[: _SHOWN * 4].decode("utf-8", "replace").strip()
+    return text if len(text) <= _SHOWN and len(data) <= _SHOWN * 4 else f"{text[:_SHOWN]}… ({len(data)} bytes)"
+
+
+# fork and revert
+
+
+def _words(file: str, text: str) -> Request | None:
+    lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+    if not lines:
+        return None
+    body = "\n".join(lines).strip()
+    if body.startswith("{"):
+        return _object(file, body)
+    if len(lines) > 1:
+        _refuse(f"one write is one request, and this one has {len(lines)} lines. Write them one by one.")
+    words = lines[0].split()
+    dry_run = words[0] == "dry-run"
+    verb, *rest = words[dry_run:] or [""]
+    if file == "revert" and verb == "undo" and not rest:
+        return Request("undo", dry_run=dry_run)
+    if file == "fork" and verb == "latest" and not rest:
+        return Request("fork", "latest", dry_run=dry_run)
+    if verb in ("through", "before") and len(rest) == 1 and (file == "fork" or verb == "before"):
+        return Request(file, verb, rest[0], dry_run=dry_run)
+    raise RefusedError(errno.EINVAL, f"{_short(lines[0])} is not understood. {_HINTS[file]}")
+
+
+_HINTS: Final = {
+    "fork": "Write latest, through TURN or before TURN; TURN is an id, its beginning, a number of turns.jsonl, or -1.",
+    "revert": "Write before TURN or undo; TURN is an id, its beginning, a number of turns.jsonl, or -1.",
+    "compact": 'Write the summary itself, {"strategy":"recent"} or {"strategy":"auto"}.',
+}
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:60] + "…")
+
+
+# compact
+
+
+def _compaction(text: str) -> Request | None:
+    body = text.strip()
+    if not body:
+        return None
+    if body.startswith("{"):
+        objects = [_load(line) for line in body.split("\n") if line.strip()]
+        if isinstance(objects[0], dict) and is_answer(objects[0]):
+            _refuse_answer()
+        several = len(objects) > 1 and all(isinstance(one, dict) for one in objects)
+        if several and any(isinstance(one, dict) and ("strategy" in one or "op" in one) for one in objects):
+            _refuse(f"one write is one request, and this one has {len(objects)}. Write them one by one.")
+        if isinstance(_load(body), dict):
+            return _object("compact", body)
+    return Request("compact", strategy="summary", summary=text.rstrip())
+
+
+# JSON
+
+
+def _object(file: str, text: str) -> Request:
+    document = _load(text)
+    if not isinstance(document, dict):
+        _refuse("the request starts like a JSON object, but isn't one (a single one, in one write).")
+    if is_answer(document):
+        _refuse_answer()
+    given = {key: value for key, value in document.items() if value is not None}
+    op = given.pop("op", file)
+    dry_run = given.pop("dry_run", False)
+    if not isinstance(dry_run, bool):
+        _refuse("dry_run must be true or false.")
+    if op != file and (file, op) != ("revert", "undo"):
+        _refuse(f"{_short(str(op))} can't be asked for here: this file is {file}.")
+    if file == "compact":
+        return _strategy(given, dry_run=dry_run)
+    return _boundary(file, str(op), given, dry_run=dry_run)
+
+
+def _boundary(file: str, op: str, given: Json, *, dry_run: bool) -> Request:
+    before, through = given.pop("before_turn_id", None), given.pop("last_turn_id", None)
+    _no_more(file, given)
+    if op == "undo":
+        if before is not None or through is not None:
+            _refuse("undo takes no turn.")
+        return Request("undo", dry_run=dry_run)
+    if before is not None and through is not None:
+        _refuse("before_turn_id and last_turn_id exclude each other.")
+    if before is not None:
+        return Request(op, "before", _turn(before), dry_run=dry_run)
+    if file == "revert":
+        _refuse('a revert needs "before_turn_id": the first turn that is taken back.')
+    if through is not None:
+        return Request(op, "through", _turn(through), dry_run=dry_run)
+    return Request(op, "latest", dry_run=dry_run)
+
+
+def _turn(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value or len(value.split()) != 1:
+        _refuse("a turn is a string (an id, or its beginning) or a number.")
+    return value
+
+
+def _strategy(given: Json, *, dry_run: bool) -> Request:
+    summary = given.pop("summary", None)
+    strategy = given.pop("strategy", "summary" if summary is not None else None)
+    _no_more("compact", given)
+    if strategy == "summary":
+        if not isinstance(summary, str) or not summary.strip():
+            _refuse("the summary must be a string that isn't empty.")
+        return Request("compact", strategy="summary", summary=summary.rstrip(), dry_run=dry_run)
+    if strategy not in ("recent", "auto"):
+        _refuse('a JSON object in compact needs "strategy": "recent" or "auto", or a "summary".')
+    if summary is not None:
+        _refuse(f"the strategy {strategy} takes no summary.")
+    return Request("compact", strategy=strategy, dry_run=dry_run)
+
+
+def _no_more(file: str, given: Json) -> None:
+    if given:
+        _refuse(f"{_short(next(iter(given)))} is not known in a request to {file}.")
+
+
+def _load(text: str) -> object:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return None
+
+
+def _refuse(message: str, code: int = errno.EINVAL) -> NoReturn:
+    raise RefusedError(code, message)
+
+
+def _refuse_answer() -> NoReturn:
+    _refuse("this is an answer of rolloutfs, not a request: copying it here starts nothing.")
+
+
+# Answers
+
+
+def answer(op: str, thread: str, status: str, *, error: int = 0, message: str | None = None, dry_run: bool) -> Json:
+    """An answer to a request that came to nothing, or isn't finished; the members are those of `Outcome.as_json`."""
+    return {
+        "op": op,
+        "thread_id": thread if status == "running" else None,
+        "source_thread_id": thread,
+        "rollout": None,
+        "status": status,
+        "error": errno.errorcode.get(error, "EIO") if error else None,
+        "message": message,
+        "dry_run": dry_run,
+        "dropped_turns": [],
+        "before": None,
+        "after": None,
+        "workspace": "untouched",
+    }
+
+
+def is_answer(document: Mapping[str, object]) -> bool:
+    """True for a JSON object that is an answer of ours, or a line of `operations.jsonl`."""
+    return document.keys() >= _ANSWER_MEMBERS
+
+
+def as_line(document: Json) -> bytes:
+    """A JSON object on a line of its own. Text that isn't Unicode (lone surrogates) is shown with replacements."""
+    try:
+        return orjson.dumps(document) + b"\n"
+    except (TypeError, orjson.JSONEncodeError):
+        clean = {key: _clean(value) for key, value in document.items()}
+        return orjson.dumps(clean, default=str) + b"\n"
+
+
+def _clean(value: object) -> object:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def usage(file: str) -> bytes:
+    """What a control file says before anything was done. Every line starts with `#`."""
+    return _USAGES[file]
+
+
+_TURNS = """\
+# TURN is the id of a turn, the beginning of one, its number among the turns of turns.jsonl that still count
+# (1 is the first), or -1 for the last.
+"""
+_ANSWERS = """\
+# A request that is refused fails the write and changes nothing. The answer is JSON, on one line; it is read from
+# the handle that wrote:     exec 3<>{file}; echo '{example}' >&3; cat <&3
+# A fresh open shows the answer to the last request for this thread, and ../../operations.jsonl has all of them.
+"""
+_TEXTS: Final = {
+    "fork": """\
+# rolloutfs: fork makes a new thread from this one, which stays as it is. One write is one request:
+#     echo latest > fork                    everything
+#     echo 'through TURN' > fork            up to and including a turn
+#     echo 'before TURN' > fork             up to but excluding a turn
+#     echo 'dry-run before TURN' > fork     only tell what would be done
+#     echo '{"op":"fork","last_turn_id":"TURN"}' > fork     the same as JSON: last_turn_id, before_turn_id, dry_run
+"""
+    + _TURNS
+    + _ANSWERS.replace("{file}", "fork").replace("{example}", "latest"),
+    "revert": """\
+# rolloutfs: revert takes turns of this thread back; no file outside of the store is touched. One write is one request:
+#     echo 'before TURN' > revert           the thread goes on from before that turn
+#     echo undo > revert                    go on from where it was before the last revert
+#     echo 'dry-run before TURN' > revert   only tell what would be done
+#     echo '{"op":"revert","before_turn_id":"TURN"}' > revert     the same as JSON: before_turn_id, dry_run
+"""
+    + _TURNS
+    + _ANSWERS.replace("{file}", "revert").replace("{example}", "dry-run before -1"),
+    "compact": """\
+# rolloutfs: compact makes a summary the model's memory of this thread; the log keeps everything. One write is one
+# request, and a handle takes one summary:
+#     cat summary.md > compact                        this text is the summary, whatever it says
+#     echo '{"strategy":"recent"}' > compact          no summary, only the newest messages of the user
+#     echo '{"strategy":"auto"}' > compact            the program named in config.toml writes the summary
+#     echo '{"summary":"TEXT","dry_run":true}' > compact     only tell what would be done
+# A shell's own echo and printf may write a text of several lines in several pieces: use cat.
+"""
+    + _ANSWERS.replace("{file}", "compact").replace("{example}", '{"strategy":"recent","dry_run":true}'),
+}
+_USAGES: Final = {file: text.encode() for file, text in _TEXTS.items()}

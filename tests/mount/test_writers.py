@@ -1,0 +1,245 @@
+"""Whatever writes to a control file: a request is done once, an error is seen, a copy or a saved file starts nothing
+(FUSE 6.3, issue 3.5).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.mount.clients import Output, mounted, need, serving
+from tests.mount.conftest import Lab
+from tests.mount.control_lab import LEGACY, PAGINATED, operations, shell, state, stock
+
+PYTHON = "python3 -c 'import sys; file = open(sys.argv[1], \"w\"); file.write(sys.argv[2]); file.close()'"
+VIM = "vim -es -u NONE -i NONE -n"
+
+#: Each asks for one fork. $LAB/latest is a file that says `latest`.
+REQUESTS: dict[str, tuple[str, str]] = {
+    "bash": ("bash", "echo latest > fork"),
+    "bash-append": ("bash", "echo latest >> fork"),
+    "bash-noclobber": ("bash", "set -o noclobber; echo latest >| fork"),
+    "bash-printf": ("bash", "printf latest > fork"),
+    "bash-comments": ("bash", "cat <<EOF > fork\n# why\n\nlatest\nEOF"),
+    "bash-both-ways": ("bash", 'exec 3<>fork; echo latest >&3; [[ $(cat <&3) == *\'"status":"done"\'* ]]'),
+    "bash-set-e": ("bash", "set -e; echo latest > fork; true"),
+    "dash": ("dash", "echo latest > fork"),
+    "dash-printf": ("dash", "printf latest >> fork"),
+    "zsh": ("zsh", "echo latest > fork"),
+    "echo": ("bash", "/bin/echo latest > fork"),
+    "tee": ("tee", "echo latest | tee fork"),
+    "tee-append": ("tee", "echo latest | tee -a fork > /dev/null"),
+    "cp": ("cp", 'cp "$LAB/latest" fork'),
+    "cp-preserving": ("cp", 'cp --preserve=timestamps "$LAB/latest" fork'),
+    "cat": ("cat", 'cat "$LAB/latest" > fork'),
+    "dd": ("dd", 'dd if="$LAB/latest" of=fork status=none'),
+    "dd-notrunc": ("dd", 'dd if="$LAB/latest" of=fork conv=notrunc,fsync bs=1M status=none'),
+    "python": ("python3", f"{PYTHON} fork latest"),
+    "python-careless": ("python3", 'python3 -c \'open("fork", "w").write("latest")\''),
+    "python-append": ("python3", 'python3 -c \'open("fork", "a").write("latest\\n")\''),
+    "python-unbuffered": ("python3", 'python3 -c \'open("fork", "wb", buffering=0).write(b"latest")\''),
+    "perl": ("perl", 'perl -e \'open(F, ">", "fork") or die; print F "latest\\n"; close(F) or die $!\''),
+    "awk": ("awk", 'awk "BEGIN { print \\"latest\\" > \\"fork\\" }"'),
+    "rsync-inplace": ("rsync", 'rsync --inplace -t "$LAB/latest" fork'),
+    "vim": ("vim", f"{VIM} -c '%d' -c 'call setline(1, \"latest\")' -c 'wq!' fork"),
+}
+
+#: A request that is not understood, and what the program says about it.
+MISTAKES: dict[str, tuple[str, str, str]] = {
+    "bash": ("bash", "echo nonsense > fork", "write error: Invalid argument"),
+    "bash-append": ("bash", "echo nonsense >> fork", "write error: Invalid argument"),
+    "bash-printf": ("bash", "printf nonsense > fork", "write error: Invalid argument"),
+    "bash-set-e": ("bash", "set -e; echo nonsense > fork; touch $LAB/went-on", "write error: Invalid argument"),
+    "bash-handle": ("bash", "exec 3<>fork; echo nonsense >&3", "write error: Invalid argument"),
+    "dash": ("dash", "echo nonsense > fork", "I/O error"),
+    "dash-set-e": ("dash", "set -e; echo nonsense > fork; touch $LAB/went-on", "I/O error"),
+    "zsh": ("zsh", "echo nonsense > fork", "write error"),
+    "echo": ("bash", "/bin/echo nonsense > fork", "Invalid argument"),
+    "tee": ("tee", "echo nonsense | tee fork > /dev/null", "Invalid argument"),
+    "cp": ("cp", "cp $LAB/nonsense fork", "Invalid argument"),
+    "cat": ("cat", "cat $LAB/nonsense > fork", "Invalid argument"),
+    "dd": ("dd", "dd if=$LAB/nonsense of=fork status=none", "Invalid argument"),
+    "python": ("python3", f"{PYTHON} fork nonsense", "Errno 22"),
+    "perl": ("perl", 'perl -e \'open(F, ">", "fork"); print F "nonsense\\n"; close(F) or die $!\'', "Invalid arg"),
+    "rsync-inplace": ("rsync", "rsync --inplace $LAB/nonsense fork", "Invalid argument"),
+    "typo-in-the-name": ("bash", "echo latest > frok", "Operation not permitted"),
+}
+
+#: What copies, saves or restores without meaning a request. $OTHER is the folder of another thread of the mount, $COPY
+#: a copy of that. The first number is 0 where the program has nothing to complain about.
+HARMLESS: dict[str, tuple[int, str, str]] = {
+    "cp": (0, "cp", 'for file in fork revert compact; do cp "$OTHER/$file" $file; done'),
+    "cat": (0, "cat", 'for file in fork revert compact; do cat "$OTHER/$file" > $file; done'),
+    "cat-append": (0, "cat", 'for file in fork revert compact; do cat "$OTHER/$file" >> $file; done'),
+    "tee": (0, "tee", 'for file in fork revert compact; do tee $file < "$OTHER/$file" > /dev/null; done'),
+    "dd": (0, "dd", 'for file in fork revert compact; do dd if="$OTHER/$file" of=$file status=none; done'),
+    "dd-100": (0, "dd", 'for file in fork revert compact; do dd if="$OTHER/$file" of=$file bs=100 status=none; done'),
+    "rsync-inplace": (0, "rsync", 'rsync -t --inplace "$OTHER"/{fork,revert,compact} .'),
+    "rsync-inplace-delta": (0, "rsync", 'rsync -t -I --no-whole-file --inplace "$COPY"/{fork,revert,compact} .'),
+    "vim": (0, "vim", f"for file in fork revert compact; do {VIM} -c 'w!' -c 'q!' $file; done"),
+    "touch": (0, "touch", "touch fork revert compact"),
+    "truncate": (0, "truncate", "truncate -s 0 fork revert compact"),
+    "redirection": (0, "bash", "> fork; : >> revert; : > compact"),
+    "echo-nothing": (0, "bash", "for file in fork revert compact; do echo > $file; echo '  ' > $file; done"),
+    "chmod-same": (0, "chmod", "chmod 600 fork revert compact"),
+    "zeros": (1, "dd", "dd if=/dev/zero of=compact bs=4096 count=1 status=none"),
+    "huge": (1, "cat", 'cat "$LAB/huge" > compact'),
+    "huge-python": (1, "python3", 'python3 -c \'open("compact", "w").write("word " * 100_000)\''),
+    "cp-r": (1, "cp", 'cp -r "$OTHER"/* .'),
+    "cp-r-copy": (1, "cp", 'cp -r "$COPY"/* .'),
+    "cp-a": (1, "cp", 'cp -a "$OTHER"/. .'),
+    "cp-f": (1, "cp", 'cp -rf --remove-destination "$OTHER"/* .'),
+    "rsync-a": (23, "rsync", 'rsync -a "$OTHER"/ .'),
+    "rsync-a-checksum": (23, "rsync", 'rsync -ac --delete "$COPY"/ .'),
+    "rsync-a-inplace": (23, "rsync", 'rsync -a --inplace "$COPY"/ .'),
+    "tar": (2, "tar", 'tar cf - -C "$OTHER" . | tar xf - '),
+    "tar-overwrite": (2, "tar", 'tar cf - -C "$COPY" . | tar xf - --overwrite'),
+    "sed-i": (4, "sed", "sed -i s/latest/before/ fork revert compact"),
+    "mv": (1, "mv", 'mv "$LAB/latest-2" fork'),
+    "mv-away": (1, "mv", "mv fork revert"),
+    "rm": (1, "rm", "rm -rf ."),
+    "rm-files": (1, "rm", "rm -f fork revert compact"),
+    "ln": (1, "ln", "ln -s fork link; ln fork hard"),
+    "mkdir": (1, "mkdir", "mkdir folder"),
+    "chmod": (1, "chmod", "chmod 666 fork"),
+    "patch": (1, "install", 'install -m 600 "$OTHER/fork" fork'),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A mount that all tests of a module write to, with two threads and a copy of the second one's folder."""
+
+    lab: Lab
+    thread: str
+    other: str
+
+    def run(self, script: str, program: str = "bash") -> Output:
+        """Run a script in the folder of the first thread."""
+        other, copy = str(self.lab.thread(self.other)), str(self.lab.folder / "copy")
+        return shell(self.lab, self.thread, script, program, OTHER=other, COPY=copy)
+
+
+@pytest.fixture(scope="module", params=[PAGINATED, LEGACY])
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Threads of both modes."""
+    folder = tmp_path_factory.mktemp("writers")
+    (folder / "store").mkdir()
+    with serving(folder / "lab", folder / "store") as lab:
+        (thread,) = stock(lab, request.param)
+        other = next(one for one in stock(lab, "simple.paginated") if one != thread)
+        for name, content in (("latest", "latest\n"), ("latest-2", "latest\n"), ("nonsense", "nonsense\n")):
+            (lab.folder / name).write_text(content)
+        (lab.folder / "huge").write_text("word " * 100_000)
+        with mounted(lab):
+            shell(lab, thread, f'cp -r {shlex.quote(str(lab.thread(other)))} "$LAB/copy"')
+            yield Scene(lab, thread, other)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_is_done_once(scene: Scene, name: str) -> None:
+    """One fork, exit code 0, and nothing to complain about."""
+    program, script = REQUESTS[name]
+    need(program, program)
+    shell_name = program if program in ("dash", "zsh") else "bash"
+    before, done = state(scene.lab.sample.root), len(operations(scene.lab))
+    code, _, errors = scene.run(script, shell_name)
+    assert (code, errors) == (0, b"")
+    after = state(scene.lab.sample.root)
+    new = [path for path in after if path not in before]
+    assert len(new) == 1, "one rollout more"
+    assert {path: after[path] for path in before if ".sqlite" not in path} == {
+        path: before[path] for path in before if ".sqlite" not in path
+    }
+    assert [line["status"] for line in operations(scene.lab)[done:]] == ["done"]
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_seen(scene: Scene, name: str) -> None:
+    """The exit code isn't 0, there is a message, a script with `set -e` ends, the reason can be read; nothing is
+    changed.
+    """
+    program, script, message = MISTAKES[name]
+    need(program, program)
+    shell_name = program if program in ("dash", "zsh") else "bash"
+    before, done = state(scene.lab.sample.root), len(operations(scene.lab))
+    code, _, errors = scene.run(script, shell_name)
+    assert code != 0
+    assert message in errors.decode()
+    assert state(scene.lab.sample.root) == before
+    assert not (scene.lab.folder / "went-on").exists()
+    if "frok" not in script:
+        assert [line["error"] for line in operations(scene.lab)[done:]] == ["EINVAL"], (
+            "once, also where it was repeated"
+        )
+        code, reason, _ = scene.run("getfattr -n user.rolloutfs.error --only-values fork; cat fork")
+        assert code == 0
+        assert reason.count(b"nonsense") == 2
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_is_no_request_does_no_harm(scene: Scene, name: str) -> None:
+    """The store is the same to the byte, whether or not the program could do what it wanted."""
+    code, program, script = HARMLESS[name]
+    need(program, program)
+    _reset(scene)
+    before = state(scene.lab.sample.root)
+    got, _, errors = scene.run(script)
+    assert state(scene.lab.sample.root) == before
+    assert got == code, errors
+    assert bool(errors) == bool(code)
+
+
+@pytest.mark.parametrize("name", [name for name in HARMLESS if "$OTHER" in HARMLESS[name][2]])
+def test_copying_answers_does_no_harm(scene: Scene, name: str) -> None:
+    """The same when the other thread's control files have an answer in them."""
+    _, program, script = HARMLESS[name]
+    need(program, program)
+    assert scene.run("cd $OTHER && echo 'dry-run latest' > fork") == (0, b"", b"")
+    before = state(scene.lab.sample.root)
+    done = len(operations(scene.lab))
+    assert scene.run(script)[0] != 0
+    assert state(scene.lab.sample.root) == before
+    assert {line["error"] for line in operations(scene.lab)[done:]} <= {"EINVAL"}
+    _reset(scene)
+
+
+def test_a_text_in_pieces_is_one_checkpoint(scene: Scene) -> None:
+    """bash sends a text of several lines in several writes: the first is the summary, and the shell says that
+    something was wrong.
+    """
+    done = len(operations(scene.lab))
+    code, _, errors = scene.run('printf "one\\ntwo\\nthree\\n" > compact')
+    assert code == 1
+    assert b"Invalid argument" in errors
+    statuses = [line["status"] for line in operations(scene.lab)[done:]]
+    assert statuses[0] == "done"
+    assert set(statuses[1:]) == {"refused"}
+    assert scene.run("cat <<EOF > compact\none\ntwo\nthree\nEOF") == (0, b"", b"")
+    assert b"one\\ntwo\\nthree" in (scene.lab.thread(scene.thread) / "model_input.jsonl").read_bytes()
+
+
+def test_a_copy_of_a_tree_is_whole(scene: Scene, tmp_path: Path) -> None:
+    """cp -a, tar, rsync and grep -r over a mount with control files complain about nothing."""
+    target = shlex.quote(str(tmp_path))
+    for script in (
+        f"cp -a . {target}/cp",
+        f"tar cf {target}/tar.tar .",
+        f"rsync -a ./ {target}/rsync",
+        f"rsync -aX ./ {target}/rsync-x",
+        "grep -r nothing-like-that . || test $? = 1",
+        "find . -type f | xargs wc -c > /dev/null",
+    ):
+        assert scene.run(f"cd ../..; {script}") == (0, b"", b""), script
+    assert scene.run(f"diff -r --no-dereference {target}/cp {target}/rsync") == (0, b"", b"")
+    assert scene.run(f"cd ../..; tar df {target}/tar.tar") == (0, b"", b"")
+
+
+def _reset(scene: Scene) -> None:
+    """Forget past answers, so that control files show how to use them."""
+    for path in (scene.lab.folder / "state" / "rolloutfs" / "operations").glob("*"):
+        path.unlink()
