@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
-from threadstore.extents import Slice
 from threadstore.projection import View
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
+
+from tests.core.reading import content
 
 State = dict[str, tuple[bytes, tuple[str, ...]]]
 
@@ -25,17 +25,7 @@ def state_of(home: Path) -> State:
 
 def read(store: ThreadStore, thread_id: str, view: View) -> bytes:
     """The bytes of a derived file."""
-    extents = store.project(thread_id, view).extents
-    assert extents is not None
-    parts = []
-    for part in extents.plan(0, extents.size):
-        if isinstance(part, Slice):
-            with open(os.path.join(store.root, extents.sources[part.source].path), "rb") as file:
-                file.seek(part.offset)
-                parts.append(file.read(part.length))
-        else:
-            parts.append(part)
-    return b"".join(parts)
+    return content(store, store.project(thread_id, view))
 
 
 def turns_of(store: ThreadStore, thread_id: str) -> tuple[str, ...]:
