@@ -1,7 +1,8 @@
 """Requests and answers of the control files `fork`, `revert` and `compact` (DESIGN 4). Pure: nothing is done here.
 
 One write is one request.  In `fork` and `revert` it is a line of words or a JSON object; blank lines and lines that
-start with `#` mean nothing.  In `compact` it is the summary itself, whatever it says, unless it is a JSON object.
+start with `#` mean nothing.  In `compact` it is a JSON object, or the summary itself, whatever it says; only that may
+come in several pieces (see `texts`).
 
 Programs also write what nobody means as a request, because they copy a tree onto a tree or save what they have read.
 A file's own usage text, or a piece of it at the offset where it was read, means nothing; an answer is refused.
@@ -9,10 +10,11 @@ A file's own usage text, or a piece of it at the offset where it was read, means
 
 from __future__ import annotations
 
+import codecs
 import errno
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -42,7 +44,8 @@ class Request:
     """What to do with a thread.
 
     `kind` and `turn` are those of a `Boundary`, for forks (all kinds) and reverts (`before`). A compaction has a
-    `strategy`: `summary` with its text, `recent`, or `auto`, which gets its text from a program.
+    `strategy`: `summary` with its text, `recent`, or `auto`, which gets its text from a program. `may_go_on` is set for
+    a summary that is not in a JSON object: this may be its first piece only.
     """
 
     op: str  # fork, revert, undo, compact
@@ -51,12 +54,14 @@ class Request:
     strategy: str = ""
     summary: str | None = None
     dry_run: bool = False
+    may_go_on: bool = field(default=False, compare=False)
 
 
-def parse(file: str, data: bytes, offset: int = 0) -> Request | None:
+def parse(file: str, data: bytes, offset: int = 0, *, is_whole: bool = True) -> Request | None:
     """What a write to a control file asks for, None when it asks for nothing. Raises RefusedError.
 
-    `offset` (bytes) is where the program wrote; it only serves to recognise pieces of the usage text.
+    `offset` (bytes) is where the program wrote; it only serves to recognise pieces of the usage text. A text that isn't
+    whole may end in the middle of a character.
     """
     if len(data) > LARGEST:
         _refuse(f"the request has {len(data)} bytes; the most is {LARGEST}. Nothing was done.", errno.E2BIG)
@@ -65,7 +70,7 @@ def parse(file: str, data: bytes, offset: int = 0) -> Request | None:
     if _ANSWER.match(data):
         _refuse_answer()
     try:
-        text = data.decode()
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, is_whole)
     except UnicodeDecodeError:
         _refuse("the request is not UTF-8 text.")
     if "\0" in text:
@@ -150,7 +155,7 @@ def _compaction(text: str) -> Request | None:
             _refuse(f"one write is one request, and this one has {len(objects)}. Write them one by one.")
         if isinstance(_load(body), dict):
             return _object("compact", body)
-    return Request("compact", strategy="summary", summary=text.rstrip())
+    return Request("compact", strategy="summary", summary=text.rstrip(), may_go_on=True)
 
 
 # JSON
@@ -309,13 +314,12 @@ _TEXTS: Final = {
     + _TURNS
     + _ANSWERS.replace("{file}", "revert").replace("{example}", "dry-run before -1"),
     "compact": """\
-# rolloutfs: compact makes a summary the model's memory of this thread; the log keeps everything. One write is one
-# request, and a handle takes one summary:
+# rolloutfs: compact makes a summary the model's memory of this thread; the log keeps everything. All that is written
+# until the file is closed, or the answer is read, is one summary; a JSON object is a request of its own:
 #     cat summary.md > compact                        this text is the summary, whatever it says
 #     echo '{"strategy":"recent"}' > compact          no summary, only the newest messages of the user
 #     echo '{"strategy":"auto"}' > compact            the program named in config.toml writes the summary
 #     echo '{"summary":"TEXT","dry_run":true}' > compact     only tell what would be done
-# A shell's own echo and printf may write a text of several lines in several pieces: use cat.
 """
     + _ANSWERS.replace("{file}", "compact").replace("{example}", '{"strategy":"recent","dry_run":true}'),
 }

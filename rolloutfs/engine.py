@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import AbstractContextManager
 from typing import Protocol, cast
 
+from threadstore.errors import StoreError
+from threadstore.locks import writer_lock
 from threadstore.names import RolloutFile
 from threadstore.projection import Projection, StoreView, View
+from threadstore.seen import Seen
 from threadstore.store import Links, ThreadStore, Times
 
 from rolloutfs import worker
@@ -38,6 +42,7 @@ class FullStore(Store, Protocol):
     def links(self, thread_id: str) -> Links: ...  # noqa: D102
     def cost(self, thread_id: str) -> int: ...  # noqa: D102
     def is_current(self, thread_id: str, projection: Projection) -> bool: ...  # noqa: D102
+    def seen(self, thread_id: str) -> Seen: ...  # noqa: D102
 
 
 class Engine:
@@ -76,18 +81,31 @@ class Engine:
             return self.store.links(thread)
         return await self._pool.run(worker.links, thread)
 
-    async def operate(self, thread: str, request: Request, since: Projection | None = None) -> Result:
-        """Do what was asked, with `since` only if the thread is as it was then, and look at the store anew."""
+    def look(self, thread: str) -> Seen | None:
+        """The state of a thread now; None for one that can't be told."""
         try:
-            return await self._operate(thread, request, since)
+            return self.store.seen(thread)
+        except (KeyError, StoreError, OSError):
+            return None
+
+    def lock(self, thread: str) -> AbstractContextManager[None]:
+        """The writer's lock of a thread. Entering it raises BusyError; it may wait, so not in the serving thread."""
+        return writer_lock(self.store.root, thread)
+
+    async def operate(
+        self, thread: str, request: Request, expected: Seen | None = None, *, held: bool = False
+    ) -> Result:
+        """Do what was asked, see `perform`, and look at the store anew."""
+        try:
+            return await self._operate(thread, request, expected, held=held)
         finally:
             self.store.refresh()
 
-    async def _operate(self, thread: str, request: Request, since: Projection | None) -> Result:
+    async def _operate(self, thread: str, request: Request, expected: Seen | None, *, held: bool) -> Result:
         if self._pool is None:
-            return perform(cast("ThreadStore", self.store), thread, request, since)
+            return perform(cast("ThreadStore", self.store), thread, request, expected, held=held)
         try:
-            done = await self._pool.alone(worker.operate, thread, request, since, seconds=OPERATION_SECONDS)
+            done = await self._pool.alone(worker.operate, thread, request, expected, held, seconds=OPERATION_SECONDS)
         except InterruptedJobError as error:
             told = f"{error.strerror}; the thread is as it was before, or as it is after. Look before you repeat it."
             return failure(request, thread, error.errno or errno.EIO, told, certain=False)

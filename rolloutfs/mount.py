@@ -151,6 +151,7 @@ class _Server:
                     self._operations.controls.use(nursery)
                     ready()
                     await pyfuse3.main()
+                    await self._operations.controls.finish()
                     nursery.cancel_scope.cancel()
 
 

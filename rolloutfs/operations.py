@@ -101,6 +101,8 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def lookup(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> EntryAttributes:
         """Find a name in a folder."""
+        if self.controls.ending:
+            await self.controls.settled()
         self._rescans.perhaps()
         parent = self._node(parent_inode)
         text = os.fsdecode(name)
@@ -120,6 +122,8 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
         """Exact attributes."""
+        if self.controls.ending:
+            await self.controls.settled()
         self._rescans.perhaps()
         node = self._node(inode)
         return self._entry(await self._describer.measure(inode, node, await self._links(node)))
@@ -135,6 +139,8 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
         """Take a snapshot of a folder, so that a listing has every name once."""
+        if self.controls.ending:
+            await self.controls.settled()
         self._rescans.perhaps()
         node = self._node(inode)
         listing = self.tree.listing(node, await self._links(node))
@@ -166,11 +172,13 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
         """Open a file for reading, in the state that the store has now, or a control file."""
+        if self.controls.ending:
+            await self.controls.settled()
         node = self._node(inode)
         self._rescans.perhaps()
         if node.kind is Kind.CONTROL:
             self._engine.store.head(node.thread)  # KeyError when the thread is gone
-            number = self.controls.open(node.thread, node.name)
+            number = self.controls.open(node.thread, node.name, writable=bool(flags & os.O_ACCMODE))
             return FileInfo(fh=FileHandleT(number), direct_io=True, keep_cache=False)
         if flags & (os.O_ACCMODE | os.O_TRUNC):
             self._refuse(errno.EACCES)
@@ -180,7 +188,7 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
         """Bytes of an open file; fewer than asked for only at its end."""
-        return self.controls.read(fh, off, size) if fh >= handles.FIRST else self.contents.read(fh, off, size)
+        return await self.controls.read(fh, off, size) if fh >= handles.FIRST else self.contents.read(fh, off, size)
 
     @guarded
     async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
@@ -194,7 +202,7 @@ class Operations(pyfuse3.Operations):
     async def release(self, fh: FileHandleT) -> None:
         """Close a file."""
         if fh >= handles.FIRST:
-            self.controls.release(fh)
+            await self.controls.release(fh)
         else:
             self.contents.release(fh)
 

@@ -14,7 +14,7 @@ from threadstore.cut import Boundary, NoSuchTurnError, RequestError
 from threadstore.errors import LineageError, StoreError, UnreadableError
 from threadstore.locks import BusyError
 from threadstore.operations import Outcome
-from threadstore.projection import Projection
+from threadstore.seen import Seen
 from threadstore.store import ThreadStore
 
 from rolloutfs import control
@@ -27,12 +27,14 @@ Json = dict[str, Any]
 class Result:
     """What came of a request: the errno that the write fails with (0: it was done), and the answer.
 
-    `certain` is False when nobody knows whether it was done: whoever did it was ended.
+    `certain` is False when nobody knows whether it was done: whoever did it was ended. `seen` is the thread as an
+    operation that was done, or tried, has left it.
     """
 
     code: int
     answer: Json
     certain: bool = True
+    seen: Seen | None = None
 
     @property
     def is_refused(self) -> bool:
@@ -40,12 +42,16 @@ class Result:
         return bool(self.answer["status"] == "refused")
 
 
-def perform(store: ThreadStore, thread: str, request: Request, since: Projection | None = None) -> Result:
-    """Do what was asked. With `since`, only if the thread is as it was when that was made."""
+def perform(
+    store: ThreadStore, thread: str, request: Request, expected: Seen | None = None, *, held: bool = False
+) -> Result:
+    """Do what was asked. With `expected`, only if the thread is still in that state; a fork may be made in any.
+
+    With `held` the caller has the writer's lock of the thread.
+    """
     try:
-        if since is not None and not store.is_current(thread, since):
-            raise BusyError("the thread went on while its summary was being written: nothing was done. Ask again.")
-        return Result(0, _do(store, thread, request).as_json())
+        outcome = _do(store, thread, request, expected, held=held)
+        return Result(0, outcome.as_json(), seen=outcome.seen)
     except KeyError:
         return refusal(request, thread, errno.ENOENT, f"there is no thread {thread} in this store.")
     except NoSuchTurnError as error:
@@ -68,14 +74,15 @@ def perform(store: ThreadStore, thread: str, request: Request, since: Projection
         return failure(request, thread, errno.ENOMEM, "there is not enough memory for this. Nothing was changed.")
 
 
-def _do(store: ThreadStore, thread: str, request: Request) -> Outcome:
+def _do(store: ThreadStore, thread: str, request: Request, expected: Seen | None, *, held: bool) -> Outcome:
+    dry_run = request.dry_run
     if request.op == "fork":
-        return store.fork(thread, Boundary(request.kind, request.turn), dry_run=request.dry_run)
+        return store.fork(thread, Boundary(request.kind, request.turn), dry_run=dry_run)
     if request.op == "revert":
-        return store.revert(thread, request.turn, dry_run=request.dry_run)
+        return store.revert(thread, request.turn, dry_run=dry_run, expected=expected, held=held)
     if request.op == "undo":
-        return store.undo(thread, dry_run=request.dry_run)
-    return store.compact(thread, request.summary, dry_run=request.dry_run)
+        return store.undo(thread, dry_run=dry_run, expected=expected, held=held)
+    return store.compact(thread, request.summary, dry_run=dry_run, expected=expected, held=held)
 
 
 def refusal(request: Request, thread: str, code: int, message: str) -> Result:

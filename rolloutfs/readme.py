@@ -40,7 +40,10 @@ A derived file that can't be given truthfully answers "Input/output error"; `pro
 
 ## Requests
 
-One write is one request, done before the write returns. A refused one fails the write, so a shell prints an error.
+One write is one request, done before the write returns. A refused one fails the write, so a shell prints an error; only
+a summary may come in several writes, and ends when the file is closed or its answer read. A request is meant for the
+thread as it was when the file was opened: has it changed since, the answer is "busy", and the same again is meant for
+what is there then. Close files yourself: Python's open(…).write(…) without close, or with, hides the error.
 
     echo latest > fork                  a new thread from this one; also 'through TURN', 'before TURN'
     echo 'before TURN' > revert         the thread goes on from before that turn; `echo undo > revert` takes that back

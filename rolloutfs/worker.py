@@ -22,6 +22,7 @@ from typing import Generic, TypeVar
 from threadstore.errors import StoreError, UnreadableError
 from threadstore.names import RolloutFile
 from threadstore.projection import Projection, StoreView, View
+from threadstore.seen import Seen
 from threadstore.spool import Spool
 from threadstore.store import Links, ThreadStore
 
@@ -112,9 +113,9 @@ def links(place: Place, thread: str) -> Answer[Links]:
     return _run(place, lambda store: store.links(thread))
 
 
-def operate(place: Place, thread: str, request: Request, since: Projection | None) -> Answer[Result]:
+def operate(place: Place, thread: str, request: Request, expected: Seen | None, held: bool) -> Answer[Result]:
     """`perform`."""
-    return _run(place, lambda store: perform(store, thread, request, since))
+    return _run(place, lambda store: perform(store, thread, request, expected, held=held))
 
 
 def begin(parent: int) -> None:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from threadstore.boundaries import SUMMARY_PREFIX, is_contextual_user, texts, user_text
 from threadstore.history import MADE, SUMMARY_BUDGET, Flag, History, Item, split_middle, tokens
 from threadstore.ids import new_id
+from threadstore.lineage import is_paginated
+from threadstore.opened import OpenLineage
 from threadstore.recorder import Draft
-from threadstore.records import loads
+from threadstore.records import Record, loads
 from threadstore.replay import Replay
 
 Json = dict[str, Any]
@@ -88,7 +91,7 @@ def _summary(text: str) -> Json:
 
 
 def checkpoint(
-    replay: Replay, items: list[Json], summary: str | None, meta: Json, *, paginated: bool
+    replay: Replay, items: list[Json], summary: str | None, meta: Json, taken: Carried, *, paginated: bool
 ) -> Iterator[Draft]:
     """The records of a compaction."""
     thread_id = meta["id"]
@@ -115,6 +118,8 @@ def checkpoint(
         "last_started_turn_id": turn_id,
         "previous_turn_settings": _previous(replay),
     }
+    if taken.tools is not None:
+        resume["dynamic_tools"] = taken.tools
     yield Draft.of(
         "compacted",
         {
@@ -125,7 +130,7 @@ def checkpoint(
             "previous_window_id": current,
             "window_id": new_id(),
             "compaction_response_id": None,
-            "latest_token_usage_record": replay.base.usage if replay.base is not None else None,
+            "latest_token_usage_record": taken.usage,
             "resume_metadata": resume,
         },
     )
@@ -133,6 +138,8 @@ def checkpoint(
         yield Draft.of("world_state", {"full": True, "state": replay.world})
     if replay.settings is not None:
         yield Draft.of("turn_context", replay.settings | {"turn_id": turn_id, "root_turn_id": turn_id})
+    if replay.tokens is not None:
+        yield Draft.of("event_msg", _count(replay.tokens, items))
     if paginated:
         item = {"type": "ContextCompaction", "id": new_id()}
         done = {"type": "item_completed", "thread_id": thread_id, "turn_id": turn_id, "item": item}
@@ -147,6 +154,42 @@ def checkpoint(
         "completed_at": now,
     }
     yield Draft.of("event_msg", end)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a checkpoint takes along, since nothing older is read afterwards: the newest record of tokens, and of tools
+    that were given to the thread later than in its session meta. None where there is none.
+    """
+
+    usage: Json | None
+    tools: Json | None
+
+
+def carried(lineage: OpenLineage) -> Carried:
+    """What is to be taken along; the last checkpoint says what lies before it."""
+    usage: Json | None = None
+    tools: Json | None = None
+    for record, _ in lineage.newest_first(paginated=is_paginated(lineage.segments[-1].meta)):
+        if not isinstance(record, Record):
+            continue
+        if record.type == "token_usage_record":
+            usage = usage or record.payload
+        elif record.type == "dynamic_tools_updated":
+            tools = tools or record.payload
+        elif record.type == "compacted":
+            resume = record.payload.get("resume_metadata") or {}
+            return Carried(
+                usage or record.payload.get("latest_token_usage_record"), tools or resume.get("dynamic_tools")
+            )
+    return Carried(usage, tools)
+
+
+def _count(info: Json, items: list[Json]) -> Json:
+    """The totals as they were, and how full the context is now: an estimate, as Codex makes one."""
+    size = sum(tokens(len(Draft.of("response_item", item).body)) for item in items)
+    last = dict.fromkeys(info["last_token_usage"], 0) | {"total_tokens": size}
+    return {"type": "token_count", "info": info | {"last_token_usage": last}, "rate_limits": None}
 
 
 def _previous(replay: Replay) -> Json | None:

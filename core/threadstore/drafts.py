@@ -87,10 +87,16 @@ def forked_meta(source: Json, thread_id: str, *, base: Position | None) -> Draft
     if base is not None:
         meta["forked_from_ordinal_exclusive"] = base.end_ordinal
     if isinstance(meta.get("source"), dict):
-        meta["source"] = "cli"
+        meta["source"] = fork_source(meta)
     meta["context_window"] = {"window_id": new_id()}
     meta.setdefault("history_mode", "legacy")  # what its absence means
     return Draft.of("session_meta", _ordered(meta))
+
+
+def fork_source(source: Json) -> str | None:
+    """Where a fork comes from: as its source, but a fork of an agent's thread is no agent's; None if nobody says."""
+    recorded = source.get("source")
+    return "cli" if isinstance(recorded, dict) else recorded
 
 
 def reverted_meta(source: Json, base: Position | None) -> Draft:

@@ -10,8 +10,10 @@ step: it is there as a whole or not at all.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -24,8 +26,8 @@ from threadstore.lineage import Position, is_paginated
 from threadstore.lines import Log, forward
 from threadstore.opened import OpenLineage
 from threadstore.policy import is_fact
-from threadstore.recorder import Draft, Durability, Recorder, sync_folder
-from threadstore.records import Dialect, Record, decode, is_blank
+from threadstore.recorder import Draft, Durability, Recorder, UnsettledError, sync_folder
+from threadstore.records import Dialect, Record, decode, is_blank, loads
 from threadstore.scan import FullScan
 
 Json = dict[str, Any]
@@ -47,6 +49,34 @@ _PREFIXES = {
     "agent_message": "amsg",
     "additional_tools": "at",
 }
+_REQUEST = "## My request for Codex:"  # editors put what they add before it
+
+
+@dataclass(slots=True)
+class Told:
+    """What the events that were copied say of a thread: its first message, as lists show it, and its tokens."""
+
+    first: str = ""
+    tokens: int = 0
+
+    def feed(self, event: Json) -> None:
+        """Take the next event."""
+        if event["type"] == "user_message" and not self.first:
+            self.first = event["message"].rpartition(_REQUEST)[2].strip()
+            if not self.first and (event.get("images") or event.get("local_images")):
+                self.first = "[Image]"
+        elif event["type"] == "token_count" and isinstance(event.get("info"), dict):
+            self.tokens = max(event["info"]["total_token_usage"]["total_tokens"], 0)
+
+
+def tokens_before(lineage: OpenLineage, segment: int, end: int) -> int | None:
+    """The tokens that a thread had used at a byte of that segment; None when nothing before it says."""
+    for record, number in lineage.newest_first(paginated=True):
+        if not isinstance(record, Record) or number > segment or (number == segment and record.line.start >= end):
+            continue
+        if record.is_event("token_count") and isinstance(record.payload.get("info"), dict):
+            return max(int(record.payload["info"]["total_token_usage"]["total_tokens"]), 0)
+    return None
 
 
 def unfinished(lineage: OpenLineage, segment: int, end: int | None) -> Json | None:
@@ -81,12 +111,16 @@ def unfinished(lineage: OpenLineage, segment: int, end: int | None) -> Json | No
 
 
 def create(root: str, path: str, records: Iterator[Draft], *, ordinal: int | None, durability: Durability) -> None:
-    """Write a whole new rollout at `path`, so that it is there completely or not at all. Raises OSError."""
+    """Write a whole new rollout at `path`, so that it is there completely or not at all.
+
+    Raises OSError, and UnsettledError when it could be neither made safe nor taken away. A process that is stopped
+    leaves at most a `.partial` file, whose name no reader takes for a rollout.
+    """
     target = os.path.join(root, path)
     folder, name = os.path.split(target)
     _make_folders(folder, durability)
     partial = os.path.join(folder, f".{name}.{os.getpid()}.partial")
-    recorder = Recorder(partial, ordinal=ordinal, create=True, durability=durability)
+    recorder = Recorder(partial, ordinal=ordinal, create=True, durability=durability, again=False)
     try:
         try:
             for record in records:
@@ -96,10 +130,25 @@ def create(root: str, path: str, records: Iterator[Draft], *, ordinal: int | Non
             recorder.abandon()
         os.link(partial, target)  # fails, rather than replaces, when the name is taken
     finally:
-        if os.path.lexists(partial):
+        with contextlib.suppress(OSError):  # not made at all, or it stays: a name that no reader takes
             os.unlink(partial)
     if durability is Durability.FSYNC:
-        sync_folder(folder)
+        try:
+            sync_folder(folder)
+        except OSError:
+            take_away(target)
+            raise
+
+
+def take_away(target: str) -> None:
+    """Remove a new rollout, or a copy of one, that must not be there. Raises UnsettledError when it stays."""
+    try:
+        os.unlink(target)
+    except OSError as error:
+        raise UnsettledError(
+            f"the operation failed, and the new file {target} could not be removed again: {error.strerror}. "
+            "Remove it when the disk works, or what was asked for may turn out to be done."
+        ) from error
 
 
 def _make_folders(folder: str, durability: Durability) -> None:
@@ -152,19 +201,33 @@ def copied(
     dialect: Dialect,
     settings: Json | None,
     started: Json | None,
+    told: Told,
 ) -> Iterator[Draft]:
-    """The records of a legacy child: its own meta, then what its source has up to the cut."""
+    """The records of a legacy child: its own meta, then what its source has up to the cut, of which `told` takes
+    note.
+    """
     yield drafts.forked_meta(meta, thread_id, base=None)
     for line in forward(log, 0, end):
         if is_blank(line):
             continue
         record = decode(line, dialect)
         if isinstance(record, Record) and is_fact(record.type, record.payload, paginated=False):
+            if record.type == "event_msg":
+                told.feed(_whole(record, log))
             yield _copy(record, log)
     if started is not None:
         yield from drafts.interruption(started)
     if settings is not None:
         yield drafts.settings(settings, thread_id)
+
+
+def _whole(record: Record, log: Log) -> Json:
+    """The payload of an event, also of a user's message that is too long to be kept in memory otherwise."""
+    line = record.line
+    if not line.gaps or record.kind != "user_message":
+        return record.payload
+    payload: Json = loads(log.read(line.start, line.end - line.start))["payload"]
+    return payload
 
 
 def _copy(record: Record, log: Log) -> Draft:

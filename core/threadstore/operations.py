@@ -2,13 +2,16 @@
 
 An operation reads the thread, says what it would do, and does it in one step that other readers see whole or not at
 all. One that fails changed nothing. Forks need no lock: a frozen prefix can be shared while its thread is being
-written. The others hold Codex's writer lock of the thread from the first look to the last byte.
+written. The others hold Codex's writer lock of the thread from the first look to the last byte. Who has looked at the
+thread before passes in what was seen (`expected`): when it is another thread by now, nothing is done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from threadstore import compact, drafts, fork
@@ -23,14 +26,16 @@ from threadstore.locks import BusyError, writer_lock
 from threadstore.metas import read_whole_meta
 from threadstore.names import RolloutFile
 from threadstore.opened import OpenLineage, first_dialect
-from threadstore.pointer import Pointer, new_path
+from threadstore.pointer import Listing, Pointer, new_path
 from threadstore.projector import Projector, Subject, replay_lineage
-from threadstore.recorder import Draft, Durability, Recorder, next_ordinal
+from threadstore.recorder import Draft, Durability, Recorder, UnsettledError, next_ordinal, sync_folder
 from threadstore.records import Record, decode, is_blank
 from threadstore.replay import Replay
 from threadstore.scan import FullScan
+from threadstore.seen import Seen
 
 Json = dict[str, Any]
+Look = Callable[[], Subject]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class Outcome:
     dropped_turns: list[str] = field(default_factory=list)
     dry_run: bool = False
     message: str | None = None  # what else is to be known
+    seen: Seen | None = None  # the thread as the operation left it, or found it when `dry_run`; not for forks
 
     def as_json(self) -> Json:
         """The answer to a request."""
@@ -66,7 +72,11 @@ class Outcome:
 
 
 class Operator:
-    """Carries operations out. Raises StoreError and OSError; then nothing was changed."""
+    """Carries operations out. Raises StoreError and OSError; then nothing was changed, but for an UnsettledError.
+
+    All but forks take `look`, which tells what the thread is at the time of the call, and `expected`, the state that it
+    must still be in (BusyError if it isn't). With `held` the caller has the writer's lock already.
+    """
 
     def __init__(self, root: str, projector: Projector, durability: Durability = Durability.FSYNC) -> None:
         self._root = root
@@ -91,6 +101,7 @@ class Operator:
             path = new_path(child, child, ())
             settings = _newest_settings(lineage)
             meta |= _place(settings)
+            told = fork.Told()
             if scan.paginated:
                 base = position(boundary, scan, lineage, _latest(lineage))
                 started = (
@@ -102,23 +113,33 @@ class Operator:
                 log = lineage.files[-1].log
                 end = fork.legacy_cut(boundary, scan)
                 started = fork.unfinished(lineage, len(lineage.files) - 1, end)
-                records = fork.copied(meta, child, log, end, first_dialect(log), settings, started)
+                records = fork.copied(meta, child, log, end, first_dialect(log), settings, started, told)
                 ordinal = None
             before = subject.head.rollout.rollout_id
             if dry_run:
                 return Outcome("fork", child, subject.thread_id, None, before, None, dropped, dry_run=True)
             fork.create(self._root, path, records, ordinal=ordinal, durability=self._durability)
+        inherits = bool(ordinal or boundary.kind == "latest" if scan.paginated else told.first)
+        listing = Listing(inherits, told.first, told.tokens, meta | {"source": drafts.fork_source(meta)})
         note = None
         try:
-            self._pointer.adopt(subject.thread_id, child, path)
-        except StoreError as error:  # the fork is there and whole; its row is only a convenience
-            note = f"{error.message} Codex lists the fork under its own preview once it has opened it."
+            self._pointer.adopt(subject.thread_id, child, path, listing)
+            if subject.name and not scan.paginated:
+                self._pointer.name(child, subject.name)
+        except (StoreError, OSError) as error:  # the fork is there and whole; its row and name are a convenience
+            reason = error.message if isinstance(error, StoreError) else f"its name can't be written: {error.strerror}."
+            note = f"{reason} Codex lists the fork under its own preview once it has opened it."
         return Outcome("fork", child, subject.thread_id, path, before, child, dropped, message=note)
 
-    def revert(self, subject: Subject, turn: str, *, dry_run: bool = False) -> Outcome:
+    def revert(
+        self, look: Look, turn: str, *, dry_run: bool = False, expected: Seen | None = None, held: bool = False
+    ) -> Outcome:
         """The same thread goes on from before a turn."""
-        _refuse_archived(subject.head)
-        with writer_lock(self._root, subject.thread_id), self._open(subject) as lineage:
+        with self._held(look, expected, held=held) as subject:
+            return self._told(subject, self._revert(subject, turn, dry_run=dry_run))
+
+    def _revert(self, subject: Subject, turn: str, *, dry_run: bool) -> Outcome:
+        with self._open(subject) as lineage:
             expected = self._expected(subject)
             scan = self._projector.scan(subject.thread_id, lineage)
             first = find_turn(scan, turn)
@@ -126,14 +147,20 @@ class Operator:
             dropped = [other.turn_id for other in effective[effective.index(first) :]]
             if scan.paginated:
                 base = position(Boundary("before", first.turn_id), scan, lineage, _latest(lineage))
-                return self._next_generation("revert", subject, lineage, base, expected, dropped, dry_run=dry_run)
+                tokens = _tokens_at(lineage, base)
+                return self._next_generation(
+                    "revert", subject, lineage, base, tokens, expected, dropped, dry_run=dry_run
+                )
             history = self._projector.history(subject.thread_id, lineage)
             return self._roll_back(subject, lineage, history, first.start.offset, dropped, dry_run=dry_run)
 
-    def undo(self, subject: Subject, *, dry_run: bool = False) -> Outcome:
+    def undo(self, look: Look, *, dry_run: bool = False, expected: Seen | None = None, held: bool = False) -> Outcome:
         """A further generation that goes on where the one before the last revert ended."""
-        _refuse_archived(subject.head)
-        with writer_lock(self._root, subject.thread_id), self._open(subject) as lineage:
+        with self._held(look, expected, held=held) as subject:
+            return self._told(subject, self._undo(subject, dry_run=dry_run))
+
+    def _undo(self, subject: Subject, *, dry_run: bool) -> Outcome:
+        with self._open(subject) as lineage:
             if not is_paginated(lineage.segments[-1].meta):
                 raise RequestError(
                     "a legacy thread can't undo a revert: its marker is part of the log, and every reader honours it. "
@@ -156,12 +183,24 @@ class Operator:
                         if ends[0] is None or ends[1] is None or parent is None
                         else Position(parent.rollout.rollout_id, ends[0], ends[1])
                     )
-                return self._next_generation("undo", subject, lineage, base, expected, [], dry_run=dry_run)
+                tokens = _tokens_at(earlier, base)
+                return self._next_generation("undo", subject, lineage, base, tokens, expected, [], dry_run=dry_run)
 
-    def compact(self, subject: Subject, summary: str | None, *, dry_run: bool = False) -> Outcome:
+    def compact(
+        self,
+        look: Look,
+        summary: str | None,
+        *,
+        dry_run: bool = False,
+        expected: Seen | None = None,
+        held: bool = False,
+    ) -> Outcome:
         """A checkpoint: the newest user messages and a summary become the model's memory."""
-        _refuse_archived(subject.head)
-        with writer_lock(self._root, subject.thread_id), self._open(subject) as lineage:
+        with self._held(look, expected, held=held) as subject:
+            return self._told(subject, self._compact(subject, summary, dry_run=dry_run))
+
+    def _compact(self, subject: Subject, summary: str | None, *, dry_run: bool) -> Outcome:
+        with self._open(subject) as lineage:
             self._expected(subject)
             meta = read_whole_meta(lineage.files[-1].log)
             if not meta:
@@ -171,13 +210,42 @@ class Operator:
             replay = replay_lineage(lineage, state=True)
             items = compact.replacement(replay.history, lineage.fetch, summary)
             paginated = is_paginated(meta)
-            records = list(compact.checkpoint(replay, items, summary, meta, paginated=paginated))
+            taken = compact.carried(lineage)
+            records = list(compact.checkpoint(replay, items, summary, meta, taken, paginated=paginated))
             return self._append("compact", subject, lineage, records, [], dry_run=dry_run)
 
     # Parts
 
+    @contextlib.contextmanager
+    def _held(self, look: Look, expected: Seen | None, *, held: bool) -> Iterator[Subject]:
+        """The thread as it is under the writer's lock."""
+        before = look()
+        _refuse_archived(before.head)
+        with contextlib.nullcontext() if held else writer_lock(self._root, before.thread_id):
+            subject = look()
+            _refuse_archived(subject.head)
+            if expected is not None and Seen.now(self._root, subject.head.rollout) != expected:
+                raise BusyError(
+                    f"thread {subject.thread_id} changed since it was looked at: nothing was done. "
+                    "Look again, and repeat the request if it is still meant."
+                )
+            yield subject
+
+    def _told(self, subject: Subject, outcome: Outcome) -> Outcome:
+        """With the state that the next request may expect; the lock is still held."""
+        rollout = subject.head.rollout
+        if not outcome.dry_run and outcome.rollout is not None:
+            rollout = replace(rollout, path=outcome.rollout)
+        try:
+            return replace(outcome, seen=Seen.now(self._root, rollout))
+        except OSError:  # it is done all the same
+            return outcome
+
     def _open(self, subject: Subject) -> OpenLineage:
-        return self._projector.open(self._projector.segments(subject.head.rollout))
+        try:
+            return self._projector.open(self._projector.segments(subject.head.rollout))
+        except FileNotFoundError as error:  # decompressed or archived meanwhile
+            raise BusyError(f"thread {subject.thread_id} changed while it was being opened; look again.") from error
 
     def _expected(self, subject: Subject) -> str | None:
         """What the database says now, after making sure that it still selects what we have read."""
@@ -194,6 +262,7 @@ class Operator:
         subject: Subject,
         lineage: OpenLineage,
         base: Position | None,
+        tokens: int | None,
         expected: str | None,
         dropped: list[str],
         *,
@@ -216,22 +285,32 @@ class Operator:
         ordinal = base.end_ordinal if base is not None else 0
         fork.create(self._root, path, iter(records), ordinal=ordinal, durability=self._durability)
         if expected is not None:
-            self._select(subject.thread_id, expected, path)
+            self._select(subject.thread_id, expected, path, tokens)
         return outcome
 
-    def _select(self, thread_id: str, expected: str, path: str) -> None:
+    def _select(self, thread_id: str, expected: str, path: str, tokens: int | None) -> None:
         """Move the pointer to a new rollout; when it can't be moved, the rollout is taken away again."""
         target = os.path.join(self._root, path)
         try:
-            swapped = self._pointer.swap(thread_id, expected, path)
+            swapped = self._pointer.swap(thread_id, expected, path, tokens)
+        except UnsettledError as error:
+            if self._selects(thread_id, target, error):
+                return
+            fork.take_away(target)
+            raise StoreError(error.message) from error
         except StoreError:
-            if self._pointer.path_of(thread_id) != target:  # the database says what became of the transaction
-                os.unlink(target)
-                raise
-            return
+            fork.take_away(target)
+            raise
         if not swapped:
-            os.unlink(target)
+            fork.take_away(target)
             raise BusyError(f"thread {thread_id} changed while it was being reverted.")
+
+    def _selects(self, thread_id: str, target: str, doubt: UnsettledError) -> bool:
+        """Ask the database what became of a transaction that failed at its end."""
+        for ask in (self._pointer.path_of, self._pointer.path_at_rest):
+            with contextlib.suppress(StoreError):
+                return ask(thread_id) == target
+        raise UnsettledError(f"{doubt.message} It can't be asked whether {target} is selected now: look again.")
 
     def _roll_back(
         self, subject: Subject, lineage: OpenLineage, replay: Replay, offset: int, dropped: list[str], *, dry_run: bool
@@ -270,7 +349,7 @@ class Operator:
             op,
             subject.thread_id,
             subject.thread_id,
-            rollout.path,
+            rollout.plain_path,
             rollout.rollout_id,
             rollout.rollout_id,
             dropped,
@@ -280,15 +359,17 @@ class Operator:
             return outcome
         path = self._plain(rollout)
         size = os.stat(path).st_size
-        recorder = Recorder(path, ordinal=ordinal, create=False, durability=self._durability)
+        recorder = Recorder(path, ordinal=ordinal, create=False, durability=self._durability, again=False)
         try:
             recorder.append(records)
             recorder.barrier()
         except OSError:
-            os.truncate(path, size)  # we hold the writer's lock: nobody else has appended
+            _cut_back(path, size)
             raise
         finally:
             recorder.abandon()
+        with contextlib.suppress(StoreError):  # it is done; the row's times only order a list
+            self._pointer.touch(subject.thread_id, "updated_at", *(("recency_at",) if op == "compact" else ()))
         return outcome
 
     def _plain(self, rollout: RolloutFile) -> str:
@@ -300,14 +381,32 @@ class Operator:
         if copy.damage is not None:
             raise StoreError(f"{rollout.path} is damaged: it is not decompressed for appending.")
         plain = path.removesuffix(".zst")
-        partial = os.path.join(os.path.dirname(plain), f".{rollout.shown}.{os.getpid()}.partial")
-        _copy_file(copy.path, partial)
+        partial = os.path.join(os.path.dirname(plain), f".{rollout.shown}.{new_id()}.partial")
         try:
+            _copy_file(copy.path, partial)
             os.link(partial, plain)
         finally:
-            os.unlink(partial)
-        os.unlink(path)
+            with contextlib.suppress(OSError):  # not made at all, or it stays: a name that no reader takes
+                os.unlink(partial)
+        try:
+            sync_folder(os.path.dirname(plain))
+            os.unlink(path)
+        except OSError:
+            fork.take_away(plain)
+            raise
         return plain
+
+
+def _cut_back(path: str, size: int) -> None:
+    """Take away what was appended; we hold the writer's lock, so nobody else has appended."""
+    try:
+        if os.stat(path).st_size != size:
+            os.truncate(path, size)
+    except OSError as error:
+        raise UnsettledError(
+            f"the operation failed, and what it had appended to {path} after byte {size} could not be taken back: "
+            f"{error.strerror}. The thread may have a part of it."
+        ) from error
 
 
 def _copy_file(source: str, target: str) -> None:
@@ -335,6 +434,11 @@ def _segment_of(lineage: OpenLineage, base: Position) -> int:
     return next(
         number for number, segment in enumerate(lineage.segments) if segment.rollout.rollout_id == base.rollout_id
     )
+
+
+def _tokens_at(lineage: OpenLineage, base: Position | None) -> int | None:
+    """The tokens used where a generation begins; None when nothing says, and the database keeps its number."""
+    return None if base is None else fork.tokens_before(lineage, _segment_of(lineage, base), base.end_offset)
 
 
 def _latest(lineage: OpenLineage) -> tuple[int, int]:

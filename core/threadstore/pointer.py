@@ -9,25 +9,30 @@ that order as well, and a database that is lost later changes nothing.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import quote
 
+import orjson
+
 from threadstore.errors import StoreError
-from threadstore.ids import file_stamp
+from threadstore.ids import file_stamp, now_text
 from threadstore.locks import BusyError
-from threadstore.names import ARCHIVED, SESSIONS, RolloutFile
+from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile
+from threadstore.recorder import UnsettledError, write_all
 
 _STATE = re.compile(r"state_(\d+)\.sqlite")
 _PATIENCE = 5.0  # seconds to wait for Codex's own transactions
+_PAUSE = 0.005
 #: What a new thread does not take over from the row that it is made from.
-_FRESH = {
-    "title": "",
-    "first_user_message": "",
-    "tokens_used": 0,
+_FRESH: dict[str, Any] = {
     "archived": 0,
     "archived_at": None,
     "is_pinned": 0,
@@ -35,14 +40,29 @@ _FRESH = {
     "section_position": None,
     "section_entered_at_ms": None,
     "attached_thread_parent_id": None,
+    "thread_source": None,
     "agent_nickname": None,
     "agent_role": None,
     "agent_path": None,
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a list says of a fork. `first` is the first message in its own file, empty when there is none; without
+    `inherits` nothing of the past was kept, and there is nothing to preview.
+    """
+
+    inherits: bool
+    first: str
+    tokens: int
+    meta: dict[str, Any]  # its session meta, or that of its source as far as it is taken over
+
+
 class Pointer:
-    """The writable side of Codex's state database. Raises StoreError; BusyError when it is locked or has changed."""
+    """The writable side of Codex's state database. Raises StoreError: BusyError when it is locked or has changed,
+    UnsettledError when a transaction failed at its end, so that it may or may not have happened.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -55,18 +75,42 @@ class Pointer:
             row = connection.execute("SELECT rollout_path FROM threads WHERE id = ?", (thread_id,)).fetchone()
             return None if row is None else str(row[0])
 
-    def swap(self, thread_id: str, expected: str, path: str) -> bool:
-        """Select another rollout, if `expected` still is what the row says. False when it isn't."""
+    def path_at_rest(self, thread_id: str) -> str | None:
+        """As `path_of`, but opens the database without writing beside it, which a full disk does not allow. Raises
+        StoreError when it is in use, or has a log that only a writer could fold in.
+        """
+        path = self._newest()
+        if path is None:
+            return None
+        try:
+            before = _at_rest(path)
+            with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
+                row = connection.execute("SELECT rollout_path FROM threads WHERE id = ?", (thread_id,)).fetchone()
+            if before is None or _at_rest(path) != before:
+                raise BusyError("Codex's database is in use.")
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"Codex's database can't be read: {error}.") from error
+        return None if row is None else str(row[0])
+
+    def swap(self, thread_id: str, expected: str, path: str, tokens: int | None) -> bool:
+        """Select another rollout, if `expected` still is what the row says. False when it isn't.
+
+        The row says as well that the thread changed now and, when that is known, how many tokens it has used.
+        """
         with self._transaction() as connection:
             if connection is None:
                 return False
-            done = connection.execute(
-                "UPDATE threads SET rollout_path = ? WHERE id = ? AND rollout_path = ?",
-                (os.path.join(self._root, path), thread_id, expected),
-            )
-            return done.rowcount == 1
+            changes: dict[str, Any] = {"rollout_path": os.path.join(self._root, path)}
+            changes |= {} if tokens is None else {"tokens_used": tokens}
+            return _update(connection, changes | _now("updated_at"), "id = ? AND rollout_path = ?", thread_id, expected)
 
-    def adopt(self, source_id: str, thread_id: str, path: str) -> None:
+    def touch(self, thread_id: str, *names: str) -> None:
+        """Note in the row, if there is one, that it is now; `names` are `updated_at` and `recency_at`."""
+        with self._transaction() as connection:
+            if connection is not None:
+                _update(connection, _now(*names), "id = ?", thread_id)
+
+    def adopt(self, source_id: str, thread_id: str, path: str, listing: Listing) -> None:
         """Give a forked thread a row made from that of its source, so that it is listed with its name and preview.
 
         Without a database or a row of the source nothing is done: Codex makes a row when it first opens the thread.
@@ -79,14 +123,30 @@ class Pointer:
             if found is None:
                 return
             names = [column[0] for column in cursor.description]
-            now = time.time_ns()
-            row = dict(zip(names, found, strict=True)) | {k: v for k, v in _FRESH.items() if k in names}
+            source = dict(zip(names, found, strict=True))
+            row = _FRESH | _now("created_at", "updated_at", "recency_at") | _shown(source, listing)
             row |= {"id": thread_id, "rollout_path": os.path.join(self._root, path)}
-            for name in ("created_at", "updated_at", "recency_at"):
-                row |= {name: now // 1_000_000_000} if name in names else {}
-                row |= {name + "_ms": now // 1_000_000} if name + "_ms" in names else {}
+            row = source | {name: value for name, value in row.items() if name in names}
             marks = ", ".join("?" * len(row))
-            connection.execute(f"INSERT OR IGNORE INTO threads ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+            connection.execute(f"INSERT OR IGNORE INTO threads ({_quoted(row)}) VALUES ({marks})", list(row.values()))
+
+    def name(self, thread_id: str, name: str) -> None:
+        """Note the name of a legacy thread where it outlives the database: in the index of names (FORMAT 2.3)."""
+        entry = {"id": thread_id, "thread_name": name, "updated_at": now_text()}
+        path = os.path.join(self._root, SESSION_INDEX)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        lock = os.open(path + ".lock", flags, 0o600)
+        try:
+            _lock(lock)
+            index = os.open(path, flags | os.O_APPEND, 0o600)
+            try:
+                size = os.fstat(index).st_size
+                torn = size > 0 and os.pread(index, 1, size - 1) != b"\n"
+                write_all(index, b"\n" * torn + orjson.dumps(entry) + b"\n")
+            finally:
+                os.close(index)
+        finally:
+            os.close(lock)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection | None]:
@@ -107,7 +167,7 @@ class Pointer:
                 yield None
                 return
             yield connection
-            connection.execute("COMMIT")
+            _commit(connection)
         except sqlite3.Error as error:
             raise StoreError(f"Codex's database can't be written: {error}.") from error
         finally:
@@ -117,6 +177,68 @@ class Pointer:
         names = [name for name in os.listdir(self._root) if _STATE.fullmatch(name)]
         newest = max(names, key=lambda name: int(name[6:-7]), default=None)
         return None if newest is None else os.path.join(self._root, newest)
+
+
+def _lock(descriptor: int) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise BusyError("the index of names is locked by another process.") from None
+            time.sleep(_PAUSE)
+        else:
+            return
+
+
+def _shown(source: dict[str, Any], listing: Listing) -> dict[str, Any]:
+    """What the row of a fork shows, as Codex 0.171.0 writes it. A copy has messages of its own, and their name."""
+    shown: dict[str, Any] = {"title": "", "first_user_message": listing.first, "tokens_used": listing.tokens}
+    shown |= {} if listing.inherits else {"preview": ""}
+    meta, git = listing.meta, listing.meta.get("git") or {}
+    shown |= {name: meta[name] for name in ("cwd", "source", "originator") if isinstance(meta.get(name), str)}
+    shown["memory_mode"] = meta.get("memory_mode") or "enabled"
+    for name, key in (("git_sha", "commit_hash"), ("git_branch", "branch"), ("git_origin_url", "repository_url")):
+        shown[name] = git.get(key)
+    if source.get("history_mode") != "paginated":
+        named = source.get("title") not in ("", source.get("first_user_message"))
+        shown["title"] = source["title"] if named else listing.first
+    return shown
+
+
+def _now(*names: str) -> dict[str, Any]:
+    """Columns of times, in seconds and in milliseconds, that say now."""
+    now = time.time_ns() // 1_000_000
+    return dict.fromkeys(names, now // 1000) | {f"{name}_ms": now for name in names}
+
+
+def _update(connection: sqlite3.Connection, changes: dict[str, Any], where: str, *values: str) -> bool:
+    """Change columns of a row, those that this database has; True when there was such a row."""
+    names = {str(column[1]) for column in connection.execute("PRAGMA table_info(threads)")}
+    changes = {name: value for name, value in changes.items() if name in names}
+    settings = ", ".join(f"{name} = ?" for name in changes)
+    done = connection.execute(f"UPDATE threads SET {settings} WHERE {where}", [*changes.values(), *values])
+    return done.rowcount == 1
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def _at_rest(path: str) -> tuple[int, int, int] | None:
+    """What identifies the content of a database that has no log; None when it has one."""
+    if os.path.exists(path + "-wal") and os.stat(path + "-wal").st_size:
+        return None
+    status = os.stat(path)
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _commit(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise UnsettledError(f"Codex's database failed while it was being written: {error}.") from error
 
 
 def _begin(connection: sqlite3.Connection) -> bool:
@@ -143,12 +265,21 @@ def _begin(connection: sqlite3.Connection) -> bool:
 
 def new_path(thread_id: str, rollout_id: str, others: tuple[RolloutFile, ...]) -> str:
     """Where a new rollout goes: today's folder, and a name that wins the order of names among the thread's
-    rollouts.
+    rollouts, also of those that were made in the same instant, or before the clock was set back.
     """
     stamp = max([file_stamp(), *(rollout.stamp for rollout in others)])
+    if any((rollout.stamp, rollout.rollout_id) >= (stamp, rollout_id) for rollout in others):
+        stamp = _next_second(stamp)
     year, month, day = stamp[:10].split("-")
     suffix = "" if rollout_id == thread_id else f"_{rollout_id}"
     return f"{SESSIONS}/{year}/{month}/{day}/rollout-{stamp}-{thread_id}{suffix}.jsonl"
+
+
+def _next_second(stamp: str) -> str:
+    with contextlib.suppress(ValueError, OverflowError):  # no time of any calendar: only digits are sure
+        moment = datetime.fromisoformat(f"{stamp[:10]} {stamp[11:].replace('-', ':')}") + timedelta(seconds=1)
+        return moment.isoformat(timespec="seconds").replace(":", "-")
+    return stamp
 
 
 def is_archived(path: str) -> bool:

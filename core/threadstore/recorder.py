@@ -6,7 +6,8 @@ ordinal of a record counts only when its whole line has been written.
 
 When a write fails the file is closed, the records that were not written stay in order, and the writer opens the
 file and tries once more: a line that was written in part is ended by a newline first, so that the whole record
-follows on a line of its own. What still fails is reported at the barrier, and tried again at the next one.
+follows on a line of its own. What still fails is reported at the barrier, and tried again at the next one. Who can
+take back what was written asks for no second try (`again=False`): the first error is the end, and nothing follows it.
 
 `flush` means handed to the operating system, as Codex does; `fsync` also survives a power cut: the file and, when
 it is new, its folder are synced.
@@ -32,6 +33,12 @@ from threadstore.records import Record, decode, is_blank
 
 _QUEUE = 256  # commands that may wait
 _BATCH = 1 << 20  # bytes written at once
+
+
+class UnsettledError(StoreError):
+    """An operation failed in the middle, and what it had written could not be taken back, or nobody can say whether it
+    was done. `message` says what there may be now.
+    """
 
 
 class Durability(Enum):
@@ -84,12 +91,19 @@ class Recorder:
     """
 
     def __init__(
-        self, path: str, *, ordinal: int | None, create: bool, durability: Durability = Durability.FSYNC
+        self,
+        path: str,
+        *,
+        ordinal: int | None,
+        create: bool,
+        durability: Durability = Durability.FSYNC,
+        again: bool = True,
     ) -> None:
         self._path = path
         self._ordinal = ordinal
         self._create = create
         self._durability = durability
+        self._again = again
         self._pending: deque[Draft] = deque()
         self._descriptor = -1
         self._unsynced = False  # something was written since the last fsync
@@ -138,7 +152,9 @@ class Recorder:
         self._forget()
 
     def _settle(self) -> OSError | None:
-        """Write what is pending, trying twice; not after a failed fsync, which can't be made good."""
+        """Write what is pending, trying twice where that was asked for; not after a failed fsync, which can't be made
+        good.
+        """
         for attempt in (1, 2):
             try:
                 if self._lost is None:
@@ -146,8 +162,12 @@ class Recorder:
                 break
             except OSError as error:
                 self._forget()
-                if attempt == 2:
+                if not self._again:
+                    self._lost = error
+                elif attempt == 2:
                     return error
+        if self._lost is not None and not self._again:
+            self._pending.clear()  # it will never be written
         return self._lost
 
     def _write_pending(self) -> None:
@@ -206,7 +226,7 @@ class Recorder:
         self._create = False
         size = os.fstat(self._descriptor).st_size
         if size and pread_exactly(self._descriptor, 1, size - 1) != b"\n":
-            _write_all(self._descriptor, b"\n")
+            write_all(self._descriptor, b"\n")
 
     def _forget(self) -> None:
         if self._descriptor >= 0:
@@ -222,7 +242,8 @@ class _Barrier:
         self.error: OSError | None = None
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it, in several steps where the system takes only a part. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -11,6 +11,7 @@ import os
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import orjson
 
@@ -29,6 +30,7 @@ from threadstore.opened import open_rollout
 from threadstore.operations import Operator, Outcome
 from threadstore.projection import Basis, Projection, StoreView, View
 from threadstore.projector import Projector, Subject, digest
+from threadstore.seen import Seen
 from threadstore.spool import Spool
 
 __all__ = ["Links", "ThreadStore", "Times"]
@@ -189,17 +191,38 @@ class ThreadStore:
         """A new thread from a boundary of this one."""
         return self._operator().fork(self._subject(thread_id), boundary, dry_run=dry_run)
 
-    def revert(self, thread_id: str, turn: str, *, dry_run: bool = False) -> Outcome:
-        """The same thread goes on from before a turn."""
-        return self._operator().revert(self._subject(thread_id), turn, dry_run=dry_run)
+    def seen(self, thread_id: str) -> Seen:
+        """The state of a thread now, to be expected by an operation later."""
+        return Seen.now(self.root, self._subject(thread_id).head.rollout)
 
-    def undo(self, thread_id: str, *, dry_run: bool = False) -> Outcome:
-        """The generation before the last revert goes on."""
-        return self._operator().undo(self._subject(thread_id), dry_run=dry_run)
+    def revert(
+        self, thread_id: str, turn: str, *, dry_run: bool = False, expected: Seen | None = None, held: bool = False
+    ) -> Outcome:
+        """The same thread goes on from before a turn. With `expected`, only if the thread is still in that state; with
+        `held` the caller has its writer's lock.
+        """
+        look = partial(self._subject, thread_id)
+        return self._operator().revert(look, turn, dry_run=dry_run, expected=expected, held=held)
 
-    def compact(self, thread_id: str, summary: str | None, *, dry_run: bool = False) -> Outcome:
-        """A checkpoint with a summary, or with the newest user messages alone."""
-        return self._operator().compact(self._subject(thread_id), summary, dry_run=dry_run)
+    def undo(
+        self, thread_id: str, *, dry_run: bool = False, expected: Seen | None = None, held: bool = False
+    ) -> Outcome:
+        """The generation before the last revert goes on; `expected` and `held` as in `revert`."""
+        look = partial(self._subject, thread_id)
+        return self._operator().undo(look, dry_run=dry_run, expected=expected, held=held)
+
+    def compact(
+        self,
+        thread_id: str,
+        summary: str | None,
+        *,
+        dry_run: bool = False,
+        expected: Seen | None = None,
+        held: bool = False,
+    ) -> Outcome:
+        """A checkpoint with a summary, or with the newest user messages alone; `expected` and `held` as in `revert`."""
+        look = partial(self._subject, thread_id)
+        return self._operator().compact(look, summary, dry_run=dry_run, expected=expected, held=held)
 
     def _operator(self) -> Operator:
         return Operator(self.root, self._projector)
@@ -207,7 +230,7 @@ class ThreadStore:
     def _subject(self, thread_id: str) -> Subject:
         self.refresh()
         head, row = self._head(thread_id)
-        return Subject(thread_id, self.rollouts(thread_id), head, row, None)
+        return Subject(thread_id, self.rollouts(thread_id), head, row, self._name(thread_id, row))
 
     # Names and neighbours
 

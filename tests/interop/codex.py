@@ -294,7 +294,7 @@ def relocate(home: Path) -> None:
     for database in databases(home):
         with closing(sqlite3.connect(database)) as connection:
             for thread_id, path in connection.execute("SELECT id, rollout_path FROM threads").fetchall():
-                found = re.search(r"/((?:archived_)?sessions/.*)$", path)
+                found = re.search(r"/((?:archived_)?sessions/.*)$", path.replace("\\", "/"))
                 if found and not path.startswith(f"{home}/"):
                     connection.execute(
                         "UPDATE threads SET rollout_path = ? WHERE id = ?", (str(home / found[1]), thread_id)

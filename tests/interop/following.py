@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,40 @@ Json = dict[str, Any]
 PASSTHROUGH = "internal_chat_message_metadata_passthrough"
 
 
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """A store as a mount shows it; for the tests below it takes the place of the library."""
+
+    mountpoint: Path
+
+    def lines(self, thread_id: str, view: View) -> list[Json]:
+        """A derived file, decoded."""
+        data = (self.mountpoint / "threads" / thread_id / view.value).read_bytes()
+        return [json.loads(line) for line in data.split(b"\n")[:-1]]
+
+
+Store = ThreadStore | Mounted
+
+
 def open_store(home: Path) -> ThreadStore:
     """A store with its scratch files beside it."""
     return ThreadStore(str(home), Spool(str(home.parent / "spool")))
 
 
-def lines(store: ThreadStore, thread_id: str, view: View) -> list[Json]:
+def lines(store: Store, thread_id: str, view: View) -> list[Json]:
     """A derived file, decoded."""
+    if isinstance(store, Mounted):
+        return store.lines(thread_id, view)
     store.refresh()
     return [json.loads(line) for line in content(store, store.project(thread_id, view)).split(b"\n")[:-1]]
 
 
-def remembered(store: ThreadStore, thread_id: str) -> list[Json]:
+def remembered(store: Store, thread_id: str) -> list[Json]:
     """What we say that the model gets to see."""
     return list(map(_bare, lines(store, thread_id, View.MODEL_INPUT)))
 
 
-def turns(store: ThreadStore, thread_id: str) -> list[tuple[str, str]]:
+def turns(store: Store, thread_id: str) -> list[tuple[str, str]]:
     """Ids and states of the turns that count, as we say."""
     return [(turn["id"], turn["status"]) for turn in lines(store, thread_id, View.TURNS) if turn["effective"]]
 
@@ -55,7 +73,7 @@ def _history(sent: list[Json], recorded: list[Json]) -> list[Json]:
 class Following:
     """Goes on with threads in one running Codex."""
 
-    def __init__(self, codex: Codex, store: ThreadStore) -> None:
+    def __init__(self, codex: Codex, store: Store) -> None:
         self.codex = codex
         self.store = store
 

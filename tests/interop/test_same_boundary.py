@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from threadstore.cut import Boundary, NoSuchTurnError, RequestError
+from threadstore.cut import Boundary
 from threadstore.lines import Line
 from threadstore.projection import View
 from threadstore.records import Record, decode
@@ -18,10 +18,12 @@ from threadstore.store import ThreadStore
 
 from tests.corpus_store import load_expected, store_folders
 from tests.interop.cases import turn_ids
-from tests.interop.codex import Codex, CodexError
+from tests.interop.codex import Codex
 from tests.interop.conftest import EVERYTHING, FRESH, MakeHome
 from tests.interop.following import lines, open_store, remembered, turns
 from tests.interop.model_server import ModelServer
+from tests.interop.steps import Step, Taken, by_codex, by_us
+from tests.interop.untouched import fingerprint
 
 Json = dict[str, Any]
 UNKNOWN = "01a22938-0000-7000-8000-000000000bad"
@@ -33,14 +35,14 @@ LIVE = {"timestamp", "cli_version", "multi_agent_version", "source", "context_wi
 FRESH_IDS = {"id", "session_id"}
 NEWER = {"account_scoped", "base_instructions", "runtime_workspace_roots"}
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A fork or revert of a thread."""
-
-    op: str
-    thread_id: str
-    boundary: Boundary
+#: Parts of what Codex says when it refuses a turn, and of what we say then.
+REASONS = {
+    "turn not found": "turn not found: {turn}",
+    "was not found in the source thread": "turn not found: {turn}",
+    "is not a persisted canonical turn": "{turn} is not a persisted canonical turn",
+    "identifies an in-progress turn": "{turn} was never ended",
+    "does not have a persisted start boundary": "{turn} does not have",
+}
 
 
 @dataclass
@@ -67,32 +69,11 @@ def steps(store: ThreadStore, thread_id: str, *, paginated: bool) -> Iterator[St
             yield Step("revert", thread_id, Boundary("before", turn))
 
 
-def by_codex(codex: Codex, step: Step) -> Result:
-    """Codex carries a step out."""
-    names = {"latest": "", "through": "lastTurnId", "before": "beforeTurnId"}
-    turn = {names[step.boundary.kind]: step.boundary.turn} if step.boundary.turn else {}
-    try:
-        if step.op == "fork":
-            return Result(codex.fork(step.thread_id, **turn))
-        codex.resume(step.thread_id)
-        codex.call("thread/revert", threadId=step.thread_id, **turn)
-    except CodexError as error:
-        return Result(refusal=str(error))
-    return Result(step.thread_id)
-
-
-def by_us(store: ThreadStore, step: Step) -> Result:
-    """We carry a step out."""
-    try:
-        if step.op == "fork":
-            return Result(store.fork(step.thread_id, step.boundary).thread_id)
-        return Result(store.revert(step.thread_id, step.boundary.turn).thread_id)
-    except (NoSuchTurnError, RequestError) as error:
-        return Result(refusal=str(error))
-
-
-def look(store: ThreadStore, result: Result) -> None:
+def look(store: ThreadStore, taken: Taken) -> Result:
     """Read the thread that a step gave."""
+    result = Result(taken.thread_id, taken.refusal)
+    if taken.refusal:
+        return result
     store.refresh()
     result.remembered = remembered(store, result.thread_id)
     result.turns = turns(store, result.thread_id)
@@ -100,6 +81,7 @@ def look(store: ThreadStore, result: Result) -> None:
     documents = [document for line in log if (document := parsed(line)) is not None]
     result.meta = documents[0]["payload"]
     result.records = [f"{one['type']} {one['payload'].get('type', '')}" for one in documents]
+    return result
 
 
 def rollout_lines(path: Path) -> list[bytes]:
@@ -132,6 +114,8 @@ def differences(step: Step, source: Json, known: set[str], codex: Result, ours: 
         return  # it would not load the thread before its parent; that says nothing of the boundary
     if bool(codex.refusal) != bool(ours.refusal):
         yield f"Codex: {codex.refusal or 'done'}; we: {ours.refusal or 'done'}"
+    elif codex.refusal and not is_same_reason(step.boundary.turn, codex.refusal, ours.refusal):
+        yield f"Codex says {codex.refusal!r}, we say {ours.refusal!r}"
     if codex.refusal or ours.refusal:
         return
     ignored = LIVE | (FRESH_IDS if step.op == "fork" else set()) | {key for key in NEWER if key not in source}
@@ -151,6 +135,14 @@ def differences(step: Step, source: Json, known: set[str], codex: Result, ours: 
         yield f"model input: Codex {len(codex.remembered)} items, we {len(ours.remembered)}"
     if codex.turns != ours.turns:
         yield f"turns: Codex {codex.turns}, we {ours.turns}"
+
+
+def is_same_reason(turn: str, codex: str, ours: str) -> bool:
+    """True when both refuse a turn for the same reason, each in its own words."""
+    for theirs, words in REASONS.items():
+        if theirs in codex:
+            return words.format(turn=turn) in ours
+    return False
 
 
 def paginated_stores() -> list[str]:
@@ -189,15 +181,16 @@ def test_codex_cuts_at_the_same_place(name: str, make_home: MakeHome, tmp_path: 
             paginated = metas[thread_id].get("history_mode") == "paginated"
             todo += list(steps(ours, thread_id, paginated=paginated))
     pairs = []
+    wrong = []
     with ModelServer() as model, Codex(homes[0], model) as codex:
         for step in todo:
-            pairs.append((step, by_codex(codex, step), by_us(ours, step)))
-            if not pairs[-1][1].refusal:
-                look(theirs, pairs[-1][1])
-            if not pairs[-1][2].refusal:
-                look(ours, pairs[-1][2])
-    wrong = [
-        f"{step.op} {step.thread_id} {step.boundary.kind} {step.boundary.turn}: {difference}"
+            result = look(theirs, by_codex(codex, step))
+            before = fingerprint(homes[1])
+            pairs.append((step, result, look(ours, by_us(ours, step))))
+            if pairs[-1][2].refusal and fingerprint(homes[1]) != before:
+                wrong.append(f"{step}: refused, but something changed")
+    wrong += [
+        f"{step}: {difference}"
         for step, codex_result, our_result in pairs
         for difference in differences(step, metas[step.thread_id], ids[step.thread_id], codex_result, our_result)
     ]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -208,21 +209,6 @@ def test_copying_answers_does_no_harm(scene: Scene, name: str) -> None:
     _reset(scene)
 
 
-def test_a_text_in_pieces_is_one_checkpoint(scene: Scene) -> None:
-    """bash sends a text of several lines in several writes: the first is the summary, and the shell says that
-    something was wrong.
-    """
-    done = len(operations(scene.lab))
-    code, _, errors = scene.run('printf "one\\ntwo\\nthree\\n" > compact')
-    assert code == 1
-    assert b"Invalid argument" in errors
-    statuses = [line["status"] for line in operations(scene.lab)[done:]]
-    assert statuses[0] == "done"
-    assert set(statuses[1:]) == {"refused"}
-    assert scene.run("cat <<EOF > compact\none\ntwo\nthree\nEOF") == (0, b"", b"")
-    assert b"one\\ntwo\\nthree" in (scene.lab.thread(scene.thread) / "model_input.jsonl").read_bytes()
-
-
 def test_a_copy_of_a_tree_is_whole(scene: Scene, tmp_path: Path) -> None:
     """cp -a, tar, rsync and grep -r over a mount with control files complain about nothing."""
     target = shlex.quote(str(tmp_path))
@@ -237,6 +223,142 @@ def test_a_copy_of_a_tree_is_whole(scene: Scene, tmp_path: Path) -> None:
         assert scene.run(f"cd ../..; {script}") == (0, b"", b""), script
     assert scene.run(f"diff -r --no-dereference {target}/cp {target}/rsync") == (0, b"", b"")
     assert scene.run(f"cd ../..; tar df {target}/tar.tar") == (0, b"", b"")
+
+
+#: Each writes the lines one, two and three as a summary, most of them in several writes.
+TEXTS: dict[str, tuple[str, str]] = {
+    "bash-printf": ("bash", 'printf "one\\ntwo\\nthree\\n" > compact'),
+    "bash-echo": ("bash", 'echo -e "one\\ntwo\\nthree" > compact'),
+    "bash-append": ("bash", 'printf "%s\\n" one two three >> compact'),
+    "bash-variable": ("bash", "text=$'one\\ntwo\\nthree'; echo \"$text\" > compact"),
+    "bash-here": ("bash", "cat <<EOF > compact\none\ntwo\nthree\nEOF"),
+    "bash-group": ("bash", "{ echo one; /bin/echo two; $SHELL_HERE -c 'echo three'; } > compact"),
+    "bash-handle": ("bash", "exec 3<>compact; echo one >&3; /bin/echo two >&3; echo three >&3; grep -q done <&3"),
+    "bash-exec": ("bash", "exec > compact; echo one; /bin/echo two; echo three"),
+    "bash-background": ("bash", "{ echo one; echo two; echo three; } > compact & wait $!"),
+    "bash-json": ("bash", """printf '%s\\n' '{' '"summary":' '"one\\ntwo\\nthree"' '}' > compact"""),
+    "dash-printf": ("dash", 'printf "one\\ntwo\\nthree\\n" > compact'),
+    "dash-group": ("dash", "{ echo one; /bin/echo two; echo three; } > compact"),
+    "zsh-print": ("zsh", "print -l one two three > compact"),
+    "zsh-printf": ("zsh", 'printf "one\\ntwo\\nthree\\n" > compact'),
+    "zsh-group": ("zsh", "{ echo one; /bin/echo two; echo three; } > compact"),
+    "tee": ("tee", 'printf "one\\ntwo\\nthree\\n" | tee compact > /dev/null'),
+    "tee-slow": ("tee", "{ echo one; sleep 0.05; echo two; sleep 0.05; echo three; } | tee compact > /dev/null"),
+    "cat-slow": ("cat", "{ echo one; sleep 0.05; echo two; echo three; } | cat > compact"),
+    "dd": ("dd", 'printf "one\\ntwo\\nthree\\n" | dd of=compact bs=1 status=none'),
+    "python": ("python3", 'python3 -c \'print(*"one two three".split(), sep="\\n", file=open("compact", "w", 1))\''),
+    "perl": (
+        "perl",
+        'perl -e \'open(F, ">", "compact"); select(F); $|=1; print "$_\\n" for qw(one two three); close(F) or die\'',
+    ),
+    "awk": ("awk", 'awk \'BEGIN { print "one" > "compact"; fflush(); print "two\\nthree" > "compact" }\''),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_text_in_pieces_is_one_summary(scene: Scene, name: str) -> None:
+    """Whoever writes it, all of it is the memory as soon as the program has ended, by one checkpoint."""
+    program, script = TEXTS[name]
+    need(program, program)
+    shell_name = program if program in ("dash", "zsh") else "bash"
+    done = len(operations(scene.lab))
+    script = script.replace("$SHELL_HERE", "sh")
+    code, _, errors = scene.run(script, shell_name)
+    memory = (scene.lab.thread(scene.thread) / "model_input.jsonl").read_bytes()
+    assert (code, errors) == (0, b"")
+    assert memory.rstrip().rpartition(b"\n")[2].count(b'one\\ntwo\\nthree"') == 1
+    assert [(line["op"], line["status"]) for line in operations(scene.lab)[done:]] == [("compact", "done")]
+
+
+def test_a_long_text_from_a_program_that_writes_in_blocks(scene: Scene) -> None:
+    """stdio writes 4 KiB at a time."""
+    done = len(operations(scene.lab))
+    assert scene.run("seq -f 'line %06g of a long summary' 1 2000 > compact") == (0, b"", b"")
+    memory = (scene.lab.thread(scene.thread) / "model_input.jsonl").read_bytes()
+    assert memory.rstrip().endswith(b'line 002000 of a long summary"}]}')
+    assert b"line 000001 of a long summary" in memory
+    assert [line["status"] for line in operations(scene.lab)[done:]] == ["done"]
+
+
+def test_a_text_that_is_too_long_is_refused_as_a_whole(scene: Scene) -> None:
+    """The program sees it, no part of the text is used, and what the shell still writes is refused as well."""
+    before, done = state(scene.lab.sample.root), len(operations(scene.lab))
+    code, _, errors = scene.run("seq 1 20000 > compact")
+    assert code != 0
+    assert b"Argument list too long" in errors
+    code, _, errors = scene.run('for line in {1..1200}; do echo "$line: $(printf %060d 0)"; done > compact')
+    assert b"Argument list too long" in errors
+    assert state(scene.lab.sample.root) == before
+    assert [line["error"] for line in operations(scene.lab)[done:]] == ["E2BIG", "E2BIG"]
+
+
+def test_writers_of_one_file_wait_for_each_other(scene: Scene) -> None:
+    """Five that open the same file at the same time, and five that share a handle: each request is done once, and
+    each has its own place in the list.
+    """
+    for script in (
+        "for n in 1 2 3 4 5; do echo latest > fork & done; wait",
+        "for n in 1 2 3 4 5; do /bin/echo 'before -'$((1 + n % 2)) > fork & done; wait",
+        'exec 3<>fork; for n in 1 2 3 4 5; do echo "{\\"dry_run\\":false}$(printf "%${n}s")" >&3 & done; wait',
+    ):
+        before, done = state(scene.lab.sample.root), len(operations(scene.lab))
+        assert scene.run(script) == (0, b"", b"")
+        after = state(scene.lab.sample.root)
+        listed = operations(scene.lab)[done:]
+        assert [line["status"] for line in listed] == ["done"] * 5
+        assert len({line["thread_id"] for line in listed}) == 5
+        assert {path for path in after if path not in before} == {line["rollout"] for line in listed}
+
+
+def test_writers_of_one_summary(scene: Scene) -> None:
+    """Of eight that write a summary at the same time nobody mixes with another one: who is refused is told so."""
+    done = len(operations(scene.lab))
+    script = """
+        for n in 1 2 3 4 5 6 7 8; do
+            { printf "this is\\nsummary $n\\nto its end $n\\n" > compact; } 2> "$LAB/errors-$n" &
+        done
+        for n in 1 2 3 4 5 6 7 8; do wait -n || echo refused; done
+    """
+    code, output, errors = scene.run(script)
+    listed = operations(scene.lab)[done:]
+    assert (code, errors) == (0, b"")
+    assert len(listed) == 8
+    assert output.count(b"refused") == sum(line["error"] == "EBUSY" for line in listed) < 8
+    last = (scene.lab.thread(scene.thread) / "model_input.jsonl").read_bytes().rstrip().rpartition(b"\n")[2]
+    assert re.search(rb"this is\\nsummary (\d)\\nto its end \1\"", last)
+
+
+def test_a_handle_asks_for_what_was_seen(scene: Scene) -> None:
+    """`exec 3<>revert` looks at the thread; what changed it meanwhile makes the request a mistake, and the same again
+    is meant for what is there now. A dry run is a look, too.
+    """
+    script = """
+        ask() { { echo "$2" >&$1; } 2> /dev/null || echo no; jq -r "$3" <&$1; }
+        exec 3<>compact 4<>compact
+        ask 3 first .status
+        ask 4 second '.error, .message'
+        sleep 0.3
+        ask 4 second .status
+        ask 3 '{"summary":"x","dry_run":true}' .status
+        ask 3 third .status
+        ask 4 '{"strategy":"recent"}' .error
+    """
+    code, output, errors = scene.run(script)
+    assert (code, errors) == (0, b"")
+    told = output.decode().split("\n")
+    assert "changed since" in told.pop(3)
+    assert told == ["done", "no", "EBUSY", "done", "done", "done", "no", "EBUSY", ""]
+
+
+def test_a_careless_program_can_look_for_the_error(scene: Scene) -> None:
+    """Python says nothing of a file that it closed by itself; the answer, the attribute and the list do."""
+    done = len(operations(scene.lab))
+    code, _, errors = scene.run('python3 -c \'open("fork", "w").write("nonsense")\'')
+    assert code == 0
+    assert b"Invalid argument" in errors or errors == b""
+    assert [line["error"] for line in operations(scene.lab)[done:]] == ["EINVAL"]
+    assert b"nonsense" in scene.run("cat fork; getfattr -n user.rolloutfs.error --only-values fork")[1]
+    assert scene.run('python3 -c \'with open("fork", "w") as file: file.write("nonsense")\'')[0] == 1
 
 
 def _reset(scene: Scene) -> None:

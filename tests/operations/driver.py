@@ -18,7 +18,7 @@ from threadstore.store import ThreadStore
 
 
 def run(home: str, thread_id: str, operation: str, argument: str = "") -> Outcome:
-    """Carry the operation out."""
+    """Carry the operation out. A compaction without argument keeps the newest messages alone."""
     store = ThreadStore(home, Spool(home + ".spool"))
     if operation == "fork":
         kind, _, turn = argument.partition(" ")
@@ -27,7 +27,7 @@ def run(home: str, thread_id: str, operation: str, argument: str = "") -> Outcom
         return store.revert(thread_id, argument)
     if operation == "undo":
         return store.undo(thread_id)
-    return store.compact(thread_id, argument)
+    return store.compact(thread_id, argument or None)
 
 
 def main() -> int:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+import trio
+from threadstore.locks import BusyError
+from threadstore.seen import Seen
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import control, handles, journal
+from rolloutfs import control, handles, journal, texts
 from rolloutfs.control import Request
 from rolloutfs.engine import Engine
 from rolloutfs.handles import ControlFiles
@@ -32,8 +36,34 @@ class Recorded:
     asked: list[Request] = field(default_factory=list)
     answer: Callable[[Request], Result] | None = None
 
-    async def operate(self, thread: str, request: Request, since: object = None) -> Result:
+    seen: Seen = field(default_factory=lambda: Seen("rollout", 1, 1, 100))
+    held: int = 0  # locks
+    told: list[tuple[Request, Seen | None, bool]] = field(default_factory=list)
+
+    def look(self, thread: str) -> Seen:
+        """The thread as it is now."""
+        return self.seen
+
+    @contextlib.contextmanager
+    def lock(self, thread: str) -> Iterator[None]:
+        """The writer's lock."""
+        if self.held:
+            raise BusyError("thread already has an active writer.")
+        self.held += 1
+        try:
+            yield
+        finally:
+            self.held -= 1
+
+    async def operate(
+        self, thread: str, request: Request, expected: Seen | None = None, *, held: bool = False
+    ) -> Result:
         """Do nothing."""
+        self.told.append((request, expected, held))
+        if expected not in (None, self.seen):
+            return refusal(request, thread, errno.EBUSY, "changed.")
+        if request.dry_run and held:  # only tried
+            return Result(0, control.answer("compact", thread, "done", dry_run=True), seen=self.seen)
         self.asked.append(request)
         if self.answer is not None:
             return self.answer(request)
@@ -57,9 +87,9 @@ class Desk:
             return error.errno or -1
         return 0
 
-    def read(self, handle: int, offset: int = 0) -> dict[str, Any]:
+    async def read(self, handle: int, offset: int = 0) -> dict[str, Any]:
         """The answer that a handle reads."""
-        answer: dict[str, Any] = orjson.loads(self.files.read(handle, offset, 1 << 20))
+        answer: dict[str, Any] = orjson.loads(await self.files.read(handle, offset, 1 << 20))
         return answer
 
 
@@ -77,8 +107,8 @@ async def test_a_handle_reads_its_own_answer(desk: Desk) -> None:
     first, second = desk.files.open(THREAD, "fork"), desk.files.open(THREAD, "fork")
     assert await desk.write(first, b"latest\n") == 0
     assert await desk.write(second, b"before 2\n") == 0
-    assert desk.read(first)["thread_id"] == "child-1"
-    assert desk.read(second)["thread_id"] == "child-2"
+    assert (await desk.read(first))["thread_id"] == "child-1"
+    assert (await desk.read(second))["thread_id"] == "child-2"
     assert desk.changed.count("child-1") == desk.changed.count("child-2") == 1
 
 
@@ -87,7 +117,7 @@ async def test_a_fresh_open_reads_the_last_answer_of_the_thread(desk: Desk) -> N
     other = THREAD.replace("1", "2")
     assert desk.files.fresh(THREAD, "revert") == control.usage("revert")
     handle = desk.files.open(THREAD, "fork")
-    assert desk.files.read(handle, 0, 10) == control.usage("fork")[:10]
+    assert await desk.files.read(handle, 0, 10) == control.usage("fork")[:10]
     assert await desk.write(handle, b"latest") == 0
     assert orjson.loads(desk.files.fresh(THREAD, "revert"))["thread_id"] == "child-1"
     assert await desk.write(handle, b"nonsense") == errno.EINVAL
@@ -100,14 +130,14 @@ async def test_the_answer_begins_where_the_handle_stands(desk: Desk) -> None:
     """`echo latest >&3; cat <&3` reads behind what was written, a program with pread at 0; both get all of it, once."""
     handle = desk.files.open(THREAD, "fork")
     await desk.write(handle, b"latest\n", 0)
-    whole = desk.files.read(handle, 7, 1000)
+    whole = await desk.files.read(handle, 7, 1000)
     assert orjson.loads(whole)["status"] == "done"
-    assert desk.files.read(handle, 7 + len(whole), 1000) == b""
+    assert await desk.files.read(handle, 7 + len(whole), 1000) == b""
     await desk.write(handle, b"before 1\n", 7 + len(whole))
-    assert desk.read(handle, 16 + len(whole))["thread_id"] == "child-2"
-    assert desk.read(handle, 0)["thread_id"] == "child-2"
-    assert desk.files.read(handle, len(whole), 1000) == b""
-    pieces = [desk.files.read(handle, at, 10) for at in range(0, len(whole) + 10, 10)]
+    assert (await desk.read(handle, 16 + len(whole)))["thread_id"] == "child-2"
+    assert (await desk.read(handle, 0))["thread_id"] == "child-2"
+    assert await desk.files.read(handle, len(whole), 1000) == b""
+    pieces = [await desk.files.read(handle, at, 10) for at in range(0, len(whole) + 10, 10)]
     assert orjson.loads(b"".join(pieces))["thread_id"] == "child-2"
 
 
@@ -115,8 +145,8 @@ async def test_a_refused_write_leaves_the_position(desk: Desk) -> None:
     """So its answer is read from where it began."""
     handle = desk.files.open(THREAD, "fork")
     assert await desk.write(handle, b"nonsense", 50) == errno.EINVAL
-    assert desk.read(handle, 50)["status"] == "refused"
-    assert desk.read(handle, 0)["error"] == "EINVAL"
+    assert (await desk.read(handle, 50))["status"] == "refused"
+    assert (await desk.read(handle, 0))["error"] == "EINVAL"
 
 
 async def test_the_same_bytes_again_act_once(desk: Desk) -> None:
@@ -124,10 +154,10 @@ async def test_the_same_bytes_again_act_once(desk: Desk) -> None:
     handle = desk.files.open(THREAD, "fork")
     for offset in (0, 0, 7):
         assert await desk.write(handle, b"latest\n", offset) == 0
-        assert desk.read(handle)["thread_id"] == "child-1"
+        assert (await desk.read(handle))["thread_id"] == "child-1"
     assert await desk.write(handle, b"before 1\n") == 0
     assert await desk.write(handle, b"latest\n") == 0
-    assert desk.read(handle)["thread_id"] == "child-3"
+    assert (await desk.read(handle))["thread_id"] == "child-3"
     assert await desk.write(desk.files.open(THREAD, "fork"), b"latest\n") == 0
     assert len(desk.engine.asked) == 4
 
@@ -158,15 +188,169 @@ async def test_what_may_have_been_done_is_not_repeated(desk: Desk, monkeypatch: 
     assert len(desk.engine.asked) == 1
 
 
-async def test_a_handle_takes_one_summary(desk: Desk) -> None:
-    """A shell that sends a text line by line makes one checkpoint and is told, however it goes on."""
+def summaries(desk: Desk) -> list[str | None]:
+    """What became the memory of the thread, one after the other."""
+    return [request.summary for request in desk.engine.asked]
+
+
+async def test_a_text_in_pieces_is_one_summary(desk: Desk) -> None:
+    """However it is cut, also within a character, and whatever its pieces say; it ends where its answer is read."""
     handle = desk.files.open(THREAD, "compact")
-    assert await desk.write(handle, b"first line\n", 0) == 0
-    assert await desk.write(handle, b"second line\n", 11) == errno.EINVAL
-    assert "several pieces" in desk.read(handle)["message"]
-    assert await desk.write(handle, b"third line\n", 11) == errno.EINVAL
-    assert [request.summary for request in desk.engine.asked] == ["first line"]
-    assert await desk.write(desk.files.open(THREAD, "compact"), b"another handle") == 0
+    whole = '# Heading\n\n{"strategy":"auto"}\nü\nü\nü\nundo\n'.encode()
+    for at in range(len(whole)):
+        assert await desk.write(handle, whole[at : at + 1], at) == 0
+        assert desk.engine.held == 1
+        assert desk.engine.asked == []
+    assert (await desk.read(handle, len(whole)))["status"] == "done"
+    assert summaries(desk) == [whole.decode().rstrip()]
+    assert desk.engine.held == 0
+    assert [held for _, _, held in desk.engine.told] == [True, True]
+
+
+async def test_a_text_ends_with_its_handle(desk: Desk) -> None:
+    """When it is closed; each handle has a text of its own, and a closed one without a text asks for nothing."""
+    for number in range(2):
+        handle = desk.files.open(THREAD, "compact")
+        assert await desk.write(handle, b"one\n", 0) == 0
+        assert await desk.write(handle, b"two\n", 4) == 0
+        assert len(desk.engine.asked) == number
+        await desk.files.release(handle)
+    await desk.files.release(desk.files.open(THREAD, "compact"))
+    assert summaries(desk) == ["one\ntwo"] * 2
+    assert orjson.loads(desk.files.fresh(THREAD, "fork"))["op"] == "compact"
+    assert desk.engine.held == 0
+
+
+async def test_a_handle_takes_one_text_after_the_other(desk: Desk) -> None:
+    """Reading the answer is what ends one; the same text again is another one."""
+    handle = desk.files.open(THREAD, "compact")
+    for text in (b"one\n", b"two\n", b"two\n"):
+        assert await desk.write(handle, text) == 0
+        assert (await desk.read(handle))["status"] == "done"
+    assert await desk.write(handle, b"two\n") == 0
+    assert await desk.write(handle, b"three\n") == 0
+    await desk.files.release(handle)
+    assert summaries(desk) == ["one", "two", "two", "two\nthree"]
+
+
+async def test_a_request_of_several_lines_can_be_json(desk: Desk) -> None:
+    """bash writes it line by line as well."""
+    handle = desk.files.open(THREAD, "compact")
+    for line in (b"{\n", b'"strategy":\n', b'"recent"}\n'):
+        assert await desk.write(handle, line) == 0
+    await desk.files.release(handle)
+    assert [(request.strategy, request.summary) for request in desk.engine.asked] == [("recent", None)]
+
+
+@pytest.mark.parametrize("size", [1, 10, 16, 100, 4096])
+async def test_an_answer_or_usage_text_in_pieces_starts_nothing(desk: Desk, size: int) -> None:
+    """Whatever size the pieces have."""
+    answer = control.as_line(control.answer("fork", THREAD, "done", dry_run=False))
+    for content in (control.usage("compact"), answer):
+        handle = desk.files.open(THREAD, "compact")
+        for at in range(0, len(content), size):
+            await desk.write(handle, content[at : at + size], at)
+        await desk.files.release(handle)
+    assert desk.engine.asked == []
+    assert desk.engine.held == 0
+
+
+@pytest.mark.parametrize(("piece", "code"), [(b"x" * control.LARGEST, 7), (b"a\0b", 22), (b"\xff", 22)])
+async def test_a_text_with_a_bad_piece_is_refused_as_a_whole(desk: Desk, piece: bytes, code: int) -> None:
+    """What came before is not used, what comes afterwards is refused until the answer was read."""
+    handle = desk.files.open(THREAD, "compact")
+    assert await desk.write(handle, b"good\n") == 0
+    assert await desk.write(handle, piece) == code
+    assert desk.engine.held == 0
+    assert await desk.write(handle, b"the rest\n") == errno.EINVAL
+    assert (await desk.read(handle))["error"] == errno.errorcode[code]
+    assert await desk.write(handle, b"another\n") == 0
+    await desk.files.release(handle)
+    assert summaries(desk) == ["another"]
+
+
+async def test_a_piece_that_failed_and_is_written_again_is_no_text(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python does that when it closes the file, however late. The whole text may be tried again from its beginning."""
+    monkeypatch.setattr(handles, "_ECHO", -1.0)
+    handle = desk.files.open(THREAD, "compact")
+    assert await desk.write(handle, b"good\n") == 0
+    assert await desk.write(handle, b"\xff\n") == errno.EINVAL
+    assert await desk.write(handle, b"\xff\n") == errno.EINVAL
+    assert await desk.write(handle, b"rest\n") == errno.EINVAL
+    assert await desk.write(handle, b"good\n") == 0
+    assert await desk.write(handle, b"better\n") == 0
+    await desk.files.release(handle)
+    assert summaries(desk) == ["good\nbetter"]
+
+
+async def test_a_text_that_can_not_be_used_is_refused_at_once(desk: Desk) -> None:
+    """The writer's lock is taken with the first piece: whoever comes later is told so by the write, not after it."""
+    first, second = desk.files.open(THREAD, "compact"), desk.files.open(THREAD, "compact")
+    assert await desk.write(first, b"first\n") == 0
+    assert await desk.write(second, b"second\n") == errno.EBUSY
+    assert await desk.write(first, b"more\n") == 0
+    await desk.files.release(first)
+    await desk.files.release(second)
+    assert summaries(desk) == ["first\nmore"]
+
+
+async def test_who_types_a_text_keeps_nobody_out(desk: Desk, autojump_clock: trio.testing.MockClock) -> None:
+    """After some seconds without a piece others may use the thread; the next piece takes the lock again, if the thread
+    is as it was.
+    """
+    async with trio.open_nursery() as nursery:
+        desk.files.use(nursery)
+        for change in (False, True):
+            handle = desk.files.open(THREAD, "compact")
+            assert await desk.write(handle, b"one\n") == 0
+            assert desk.engine.held == 1
+            await trio.sleep(texts.IDLE * 2)
+            assert desk.engine.held == 0
+            if change:
+                desk.engine.seen = Seen("rollout", 1, 1, 200)
+            assert await desk.write(handle, b"two\n") == (errno.EBUSY if change else 0)
+            assert desk.engine.held == (0 if change else 1)
+            await desk.files.release(handle)
+            await desk.files.settled()
+        nursery.cancel_scope.cancel()
+    assert summaries(desk) == ["one\ntwo"]
+
+
+async def test_the_end_of_a_mount_is_the_end_of_a_text(desk: Desk) -> None:
+    """The kernel may never tell that a file was closed just before the mount was taken away."""
+    handle = desk.files.open(THREAD, "compact")
+    assert await desk.write(handle, b"text\n") == 0
+    await desk.files.finish()
+    assert summaries(desk) == ["text"]
+
+
+# What was seen
+
+
+@pytest.mark.parametrize(("file", "data"), [("revert", b"before 2"), ("revert", b"undo"), ("compact", b"text")])
+async def test_a_thread_that_changed_since_the_file_was_opened_is_left_alone(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, file: str, data: bytes
+) -> None:
+    """The request was made of what was there then. After the answer it is made of what is there now."""
+    monkeypatch.setattr(handles, "_ECHO", -1.0)
+    handle, other = desk.files.open(THREAD, file), desk.files.open(THREAD, file)
+    desk.engine.seen = Seen("rollout", 1, 1, 200)
+    for one in (handle, other):
+        assert await desk.write(one, data) == errno.EBUSY
+        assert (await desk.read(one))["message"] == "changed."
+        assert await desk.write(one, data) == 0
+        await desk.files.release(one)
+    assert len(desk.engine.asked) == 2
+
+
+async def test_a_dry_run_is_a_look(desk: Desk) -> None:
+    """It is answered for any state, and what follows is meant for that one."""
+    handle = desk.files.open(THREAD, "revert")
+    desk.engine.seen = Seen("rollout", 1, 1, 200)
+    assert await desk.write(handle, b"dry-run before 2") == 0
+    assert await desk.write(handle, b"before 2") == 0
+    desk.engine.seen = Seen("rollout", 1, 1, 300)
+    assert await desk.write(handle, b"before 3") == errno.EBUSY
 
 
 @pytest.mark.parametrize("first", [b"x" * (control.LARGEST + 1), b'{"op":"fork","thread_id":"a"', b"\xff"])
@@ -183,7 +367,7 @@ async def test_usage_text_changes_nothing_at_all(desk: Desk) -> None:
     for file in control.FILES:
         handle = desk.files.open(THREAD, file)
         assert await desk.write(handle, control.usage(file)) == 0
-        assert desk.files.read(handle, 0, 1 << 20) == control.usage(file)
+        assert await desk.files.read(handle, 0, 1 << 20) == control.usage(file)
     assert desk.engine.asked == []
     assert not os.path.exists(desk.files._journal.path)
 
@@ -264,6 +448,6 @@ async def test_errors_of_the_library_have_their_errno(sample: SampleStore, tmp_p
     assert await desk.write(gone, request_) == errno.ENOENT
     handle = desk.files.open(thread, "revert")
     assert await desk.write(handle, b"before 99") == errno.ENOENT
-    assert desk.read(handle)["message"].startswith("turn not found")
+    assert (await desk.read(handle))["message"].startswith("turn not found")
     assert await desk.write(handle, b"undo") == errno.EINVAL
-    assert desk.read(handle)["status"] == "refused"
+    assert (await desk.read(handle))["status"] == "refused"

@@ -1,0 +1,72 @@
+"""A summary on its way into a `compact` file: in one piece, or in several, and nobody says which is the last.
+
+bash writes the output of its own echo and printf line by line, other programs 4 KiB at a time.  No single write tells
+whether more will follow; only the end of the handle does.  So a text is collected and used when no more of it can
+come: when its answer is asked for, or when the last user of the handle has closed it.  By then nobody looks at errors.
+Therefore the first piece already does all that can fail: it takes the writer's lock, which is kept, and the compaction
+is tried without being done.  What may still go wrong is that the log can't be written.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+from contextlib import ExitStack
+
+import trio
+from threadstore.locks import BusyError
+
+from rolloutfs.control import LARGEST, RefusedError
+from rolloutfs.engine import Engine
+
+IDLE = 10.0  # seconds without a further piece after which others may use the thread
+
+
+class Text:
+    """The pieces so far.
+
+    Invariant: `data` is text as far as it goes (a character at its end may be cut), and no longer than a request may
+    be; `first` is its first piece, which may not be in it yet; `is_held` says whether the writer's lock of the thread
+    is ours.
+    """
+
+    def __init__(self, first: bytes) -> None:
+        self.first = first
+        self.data = b""
+        self.touched = trio.current_time()
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._lock = ExitStack()
+        self.is_held = False
+
+    def add(self, piece: bytes) -> None:
+        """Take a piece. Raises RefusedError when this can't become a summary any more."""
+        self.data += piece
+        self.touched = trio.current_time()
+        if len(self.data) > LARGEST:
+            raise RefusedError(
+                errno.E2BIG, f"the text has more than {LARGEST} bytes, which is the most. Nothing was done."
+            )
+        try:
+            text = self._decoder.decode(piece)
+        except UnicodeDecodeError:
+            raise RefusedError(errno.EINVAL, "the text is not UTF-8. Nothing was done.") from None
+        if "\0" in text:
+            raise RefusedError(errno.EINVAL, "the text has NUL bytes in it. Nothing was done.")
+
+    async def hold(self, engine: Engine, thread: str) -> None:
+        """Take the writer's lock. Raises RefusedError when another process has it."""
+        try:
+            await trio.to_thread.run_sync(self._lock.enter_context, engine.lock(thread))
+        except BusyError as error:
+            raise RefusedError(errno.EBUSY, error.message) from error
+        except OSError as error:
+            raise RefusedError(error.errno or errno.EIO, f"the thread can't be locked: {error.strerror}.") from error
+        self.is_held = True
+
+    async def let_go(self) -> None:
+        """Give the lock back, if we have it."""
+        if not self.is_held:
+            return
+        self.is_held = False
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._lock.close)
