@@ -130,9 +130,11 @@ class Catalog:
         self.version += 1
 
 
-def preference(rollout: RolloutFile) -> tuple[bool, str, str]:
-    """The greatest of several rollouts is the one that Codex takes: active before archived, then the newest name."""
-    return not rollout.archived, rollout.stamp, rollout.rollout_id
+def preference(rollout: RolloutFile) -> tuple[bool, str, str, bool]:
+    """The greatest of several rollouts is the one that Codex takes: active before archived, then the newest name, and
+    of two forms of one file the plain one.
+    """
+    return not rollout.archived, rollout.stamp, rollout.rollout_id, not rollout.compressed
 
 
 def _named(rollouts: list[RolloutFile]) -> tuple[RolloutFile, ...]:

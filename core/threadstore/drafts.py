@@ -45,6 +45,9 @@ _ORDER = (
     "context_window",
     "git",
 )
+#: A member that Codex passes over: the rollout that was selected before. The order of names alone would also count one
+#: that was written but never selected, since its writer was killed between the two.
+PREVIOUS = "rolloutfs_previous"
 _ABORTED = (
     "The user interrupted the previous turn on purpose. "
     "Any running unified exec processes may still be running in the background. "
@@ -81,6 +84,7 @@ def forked_meta(source: Json, thread_id: str, *, base: Position | None) -> Draft
         "attached_thread",
         "subagent_history_start_ordinal",
         "instructions",
+        PREVIOUS,
     )
     meta = _based({key: value for key, value in source.items() if key not in dropped}, base)
     meta |= {"id": thread_id, "session_id": thread_id, "forked_from_id": source["id"], "timestamp": now_text()}
@@ -99,9 +103,9 @@ def fork_source(source: Json) -> str | None:
     return "cli" if isinstance(recorded, dict) else recorded
 
 
-def reverted_meta(source: Json, base: Position | None) -> Draft:
+def reverted_meta(source: Json, base: Position | None, previous: str) -> Draft:
     """The session meta of a thread's next generation. A cut in what a fork had inherited lowers its fork point."""
-    meta = _based(source, base) | {"timestamp": now_text()}
+    meta = _based(source, base) | {"timestamp": now_text(), PREVIOUS: previous}
     forked = meta.get("forked_from_ordinal_exclusive")
     if isinstance(forked, int):
         meta["forked_from_ordinal_exclusive"] = min(forked, base.end_ordinal if base is not None else 0)

@@ -166,12 +166,9 @@ class Operator:
                     "a legacy thread can't undo a revert: its marker is part of the log, and every reader honours it. "
                     "What was taken back is in full_history.jsonl."
                 )
-            older = [rollout for rollout in subject.rollouts if rollout < subject.head.rollout]
-            if not older:
-                raise RequestError("nothing to undo: the thread was never reverted.")
+            before = _generation_before(subject, lineage.segments[-1].meta)
             expected = self._expected(subject)
-            previous = self._projector.segments(max(older))
-            with self._projector.open(previous) as earlier:
+            with self._projector.open(self._projector.segments(before)) as earlier:
                 ordinal, offset = _latest(earlier)
                 segment = earlier.segments[-1]
                 base: Position | None = Position(segment.rollout.rollout_id, ordinal, offset)
@@ -278,7 +275,7 @@ class Operator:
             raise StoreError(f"{head.path} has no session meta that Codex accepts: it can't be reverted.")
         if dry_run:
             return outcome
-        records = [drafts.reverted_meta(meta, base)]
+        records = [drafts.reverted_meta(meta, base, head.rollout_id)]
         settings = _newest_settings(lineage)
         if settings is not None:
             records.append(drafts.settings(settings, subject.thread_id))
@@ -395,6 +392,15 @@ class Operator:
             fork.take_away(plain)
             raise
         return plain
+
+
+def _generation_before(subject: Subject, meta: Json) -> RolloutFile:
+    """The rollout that was selected before the one that is: as its meta says, or else the one before it by name."""
+    older = [rollout for rollout in subject.rollouts if rollout < subject.head.rollout]
+    recorded = [rollout for rollout in subject.rollouts if rollout.rollout_id == meta.get(drafts.PREVIOUS)]
+    if not older and not recorded:
+        raise RequestError("nothing to undo: the thread was never reverted.")
+    return max(recorded or older)
 
 
 def _cut_back(path: str, size: int) -> None:

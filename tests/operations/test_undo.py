@@ -1,0 +1,63 @@
+"""What an undo goes back to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from threadstore.pointer import Pointer
+from threadstore.projection import View
+from threadstore.spool import Spool
+from threadstore.store import ThreadStore
+
+from tests.conftest import CopyStore
+from tests.operations.snapshots import read, turns_of
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+def opened(home: Path) -> ThreadStore:
+    """The store, seen anew."""
+    return ThreadStore(str(home), Spool(f"{home}.spool"))
+
+
+@pytest.mark.parametrize("first", ["1", "-1", "-2"])
+def test_undo_passes_over_what_was_never_selected(
+    first: str, copy_store: CopyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A revert that was killed between file and pointer leaves a rollout behind, which no later undo goes back to."""
+    home = copy_store("forks.paginated").home
+    store = opened(home)
+    thread_id = next(one for one in store.thread_ids() if len(turns_of(store, one)) >= 3)
+    turns, memory = turns_of(store, thread_id), read(store, thread_id, View.MODEL_INPUT)
+
+    def die(*_: object) -> bool:
+        raise KilledError
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(Pointer, "swap", die)
+        store.revert(thread_id, first)
+    store = opened(home)
+    assert len(store.rollouts(thread_id)) == 2
+    assert turns_of(store, thread_id) == turns
+    store.revert(thread_id, "-1")
+    store = opened(home)
+    assert turns_of(store, thread_id) == turns[:-1]
+    store.undo(thread_id)
+    store = opened(home)
+    assert turns_of(store, thread_id) == turns
+    assert read(store, thread_id, View.MODEL_INPUT) == memory
+    store.undo(thread_id)
+    assert turns_of(opened(home), thread_id) == turns[:-1]
+
+
+def test_undo_of_a_revert_of_codex(copy_store: CopyStore) -> None:
+    """Codex's own generations don't say what was before: the order of names does."""
+    home = copy_store("revert_once.paginated").home
+    store = opened(home)
+    thread_id = next(one for one in store.thread_ids() if len(store.rollouts(one)) == 2)
+    before = turns_of(store, thread_id)
+    store.undo(thread_id)
+    assert len(turns_of(opened(home), thread_id)) > len(before)
