@@ -139,7 +139,7 @@ class Describer:
     async def measure(self, ino: int, node: Node, links: Links | None) -> Attributes:
         """Exact, for `stat`."""
         if node.kind is Kind.CONTROL:
-            return self._control(ino, node)
+            return self._control(ino, node, is_known=True)
         if node.is_folder or node.is_link:
             return self._exact(ino, node, links)
         try:
@@ -155,9 +155,16 @@ class Describer:
             return self._made(ino, node, told, freshness.UNKNOWN)
         return self._made(ino, node, told, freshness.FIXED if node.kind is Kind.README else freshness.CHANGING)
 
-    def _control(self, ino: int, node: Node) -> Attributes:
+    def _control(self, ino: int, node: Node, *, is_known: bool = False) -> Attributes:
+        """With `is_known` the thread may be gone: who has the file open reads an answer from it."""
         size = self._control_size(node.thread, node.name)
-        return self._made(ino, node, Announced(size, *self._clock.of_thread(node.thread), 0o600), freshness.CHANGING)
+        try:
+            times = self._clock.of_thread(node.thread)
+        except KeyError:
+            if not is_known:
+                raise
+            times = (0, 0)
+        return self._made(ino, node, Announced(size, *times, 0o600), freshness.CHANGING)
 
     def _exact(self, ino: int, node: Node, links: Links | None) -> Attributes:
         size = len(os.fsencode(self._tree.target(node, links))) if node.is_link else 0

@@ -23,23 +23,22 @@ FUSE_DEVICE = "/dev/fuse"
 _DEAD = (errno.ENOTCONN, errno.ECONNABORTED)
 
 
-def store_root(store: str) -> str:
-    """The absolute path of a store with rollouts in it."""
+def store_root(store: str, how: str = "rolloutfs mount STORE MOUNTPOINT") -> str:
+    """The absolute path of a store with rollouts in it; `how` is how a store is named."""
     root = os.path.realpath(store)
     if not os.path.isdir(root):
         raise MountError(
-            f"There is no store at {store}. Name the folder that has sessions/ in it: "
-            "rolloutfs mount STORE MOUNTPOINT.",
+            f"There is no store at {store}. Name the folder that has sessions/ in it: {how}.",
             Exit.STORE,
         )
     if not any(os.path.isdir(os.path.join(root, name)) for name in FOLDERS):
         raise MountError(
             f"{store} has neither sessions/ nor archived_sessions/, so it is not a store of threads. "
-            "Name the folder that contains sessions/ (usually ~/.codex).",
+            f"Name the folder that contains sessions/ (usually ~/.codex): {how}.",
             Exit.STORE,
         )
     if not os.access(root, os.R_OK | os.X_OK):
-        raise MountError(f"{store} can't be read by this user. Mount it as the user who owns it.", Exit.STORE)
+        raise MountError(f"{store} can't be read by this user. Do this as the user who owns it.", Exit.STORE)
     return root
 
 

@@ -29,6 +29,7 @@ Exit codes:
   2  the command was not understood      6  a dead mount is in the way
   3  there is no store                   7  the mount is in use
   8  the request was refused             9  the request failed
+130  interrupted by Ctrl-C or a signal
 """
 
 
@@ -131,7 +132,10 @@ def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_r
 def compact_command(
     thread: str, file: IO[bytes] | None, recent: bool, auto: bool, store: str | None, dry_run: bool
 ) -> None:
-    """Make the summary in FILE (- is stdin) the model's memory of THREAD, and print the answer, JSON on one line."""
+    """Make the summary in FILE (- is stdin) the model's memory of THREAD, and print the answer, JSON on one line.
+
+    What FILE says is read as in the control file: a JSON object is a request, any other text the summary.
+    """
     if (file is not None) + recent + auto != 1:
         raise click.UsageError("Give a file with the summary (- is stdin), or --recent, or --auto.")
 
@@ -139,24 +143,29 @@ def compact_command(
         from rolloutfs import control
 
         if file is not None:
-            data = file.read(control.LARGEST + 1)
-            return control.with_dry_run(data) if dry_run else data
+            return file.read(control.LARGEST + 1)
         return control.as_line({"strategy": "recent" if recent else "auto", "dry_run": dry_run})
 
-    _operate("compact", thread, payload, store)
+    _operate("compact", thread, payload, store, dry_run=dry_run)
 
 
 def _line(words: tuple[str, ...], *, dry_run: bool) -> Callable[[], bytes]:
     return lambda: os.fsencode(" ".join(("dry-run", *words) if dry_run else words))
 
 
-def _operate(file: str, thread: str, payload: Callable[[], bytes], store: str | None) -> None:
+def _operate(file: str, thread: str, payload: Callable[[], bytes], store: str | None, *, dry_run: bool = False) -> None:
     """Do what a write to a control file would do; the answer goes to stdout, a reason to stderr."""
 
     def run() -> None:
         from rolloutfs import command
 
-        command.operate(store or default_store(), file, thread, payload(), click.echo)
+        try:
+            command.operate(store or default_store(), file, thread, payload(), click.echo, dry_run=dry_run)
+        except (MountError, click.ClickException):
+            raise
+        except Exception as error:
+            told = f"an error of rolloutfs itself, please report it: {type(error).__name__}: {error}"
+            raise MountError(told, Exit.INTERNAL) from error
 
     _exit(run)
 

@@ -1,11 +1,12 @@
 """Requests and answers of the control files `fork`, `revert` and `compact` (DESIGN 4). Pure: nothing is done here.
 
 One write is one request.  In `fork` and `revert` it is a line of words or a JSON object; blank lines and lines that
-start with `#` mean nothing.  In `compact` it is a JSON object, or the summary itself, whatever it says; only that may
-come in several pieces (see `texts`).
+start with `#` mean nothing.  In `compact` it is a JSON object, or the summary itself, whatever it says; both may come
+in several pieces (see `texts`).  `dry-run` before either only tells.  What can only be meant as a request but isn't
+one, a broken JSON object or a word of the other files alone, is refused: it would else become the model's memory.
 
 Programs also write what nobody means as a request, because they copy a tree onto a tree or save what they have read.
-A file's own usage text, or a piece of it at the offset where it was read, means nothing; an answer is refused.
+A usage text means nothing, and neither does a piece of it at the offset where it was read; an answer is refused.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import codecs
 import errno
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 import orjson
 
 FILES: Final = ("fork", "revert", "compact")
 LARGEST: Final = 64 << 10  # bytes of one request
-_MARK: Final = b"# rolloutfs: "  # every usage text starts like this, those of other versions, too
-_SHORTEST_PIECE: Final = 16  # bytes of a piece of the usage text that is recognised at its beginning
+_OTHER_USAGE: Final = re.compile(r"# rolloutfs: (?:fork|revert|compact) .*(?:\n#.*)+\s*")  # of another version
+_SHORTEST_PIECE: Final = 16  # bytes of a piece of the usage text that is recognised by itself
+_DRY_RUN: Final = "dry-run"
+_ALONE: Final = re.compile(r"latest|undo|recent|auto|dry-run|(?:before|through)(?:[^\S\n]+\S+)?")
+_CUT: Final = "unexpected end of data"  # what orjson says of the beginning of a JSON text
 _ANSWER: Final = re.compile(rb'\s*\{"(op":"[a-z]+","thread_id"|time":"[^"]*","thread"):')
 _ANSWER_MEMBERS: Final = frozenset({"op", "status", "source_thread_id", "workspace"})
 _SHOWN: Final = 400  # characters of a request that are kept in the record of operations
@@ -45,7 +49,7 @@ class Request:
 
     `kind` and `turn` are those of a `Boundary`, for forks (all kinds) and reverts (`before`). A compaction has a
     `strategy`: `summary` with its text, `recent`, or `auto`, which gets its text from a program. `may_go_on` is set for
-    a summary that is not in a JSON object: this may be its first piece only.
+    what is not a whole JSON object: this may be its first piece only.
     """
 
     op: str  # fork, revert, undo, compact
@@ -69,33 +73,52 @@ def parse(file: str, data: bytes, offset: int = 0, *, is_whole: bool = True) -> 
         return None
     if _ANSWER.match(data):
         _refuse_answer()
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(data, is_whole)
+        text = decoder.decode(data, is_whole)
     except UnicodeDecodeError:
         _refuse("the request is not UTF-8 text.")
     if "\0" in text:
         _refuse("the request has NUL bytes in it: it is not text.")
-    return _compaction(text) if file == "compact" else _words(file, text)
+    if file != "compact":
+        return _words(file, text)
+    if decoder.getstate()[0] and not text.strip():
+        return _summary(text)  # it begins with a character that is cut
+    return _compaction(text, is_whole=is_whole)
+
+
+def object_so_far(data: bytes, piece: bytes) -> Request | None:
+    """The request that the pieces of a text are when they make up a whole JSON object with the last one, `piece`; None
+    for any other text. Raises RefusedError when they can't become one any more, although they begin like one.
+    """
+    if not is_object(data) or not (b"\n" in piece or piece.rstrip().endswith(b"}")):
+        return None
+    request = parse("compact", data, is_whole=False)
+    return None if request is None or request.may_go_on else request
+
+
+def is_object(data: bytes) -> bool:
+    """True for a text in `compact` that begins like a JSON object."""
+    return _without_dry_run(data[:LARGEST].decode("utf-8", "replace"))[0].startswith("{")
+
+
+def is_dry_run(data: bytes) -> bool:
+    """True for a text in `compact` that is only to be told."""
+    return _without_dry_run(data[:LARGEST].decode("utf-8", "replace"))[1]
 
 
 def is_usage(file: str, data: bytes, offset: int) -> bool:
-    """True for the usage text of a control file, and for a piece of it that a program wrote where it had read it."""
-    if data.startswith(_MARK):
+    """True for a usage text as it is shown, and for a piece of the file's own one that was written where it was read.
+
+    The first piece of a summary is never taken for that: it may be a summary that begins in the same way.
+    """
+    if data in _USAGES.values():
         return True
-    enough = len(data) >= _SHORTEST_PIECE if offset == 0 else bool(data)
-    return enough and usage(file)[offset : offset + len(data)] == data
-
-
-def with_dry_run(data: bytes) -> bytes:
-    """A write to `compact`, only to be told. What can't be read as text or JSON stays, and is refused as such."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return data
-    document = _load(text)
-    if isinstance(document, dict):
-        return data if is_answer(document) else as_line(document | {"dry_run": True})
-    return as_line({"summary": text, "dry_run": True}) if text.strip() else data
+    piece = usage(file)[offset : offset + len(data)] == data
+    if file == "compact":
+        is_last = offset + len(data) == len(usage(file))
+        return piece and offset > 0 and bool(data) and (is_last or len(data) >= _SHORTEST_PIECE)
+    return piece and (bool(data) if offset else len(data) >= _SHORTEST_PIECE)
 
 
 def shown(data: bytes) -> str:
@@ -117,7 +140,7 @@ def _words(file: str, text: str) -> Request | None:
     if len(lines) > 1:
         _refuse(f"one write is one request, and this one has {len(lines)} lines. Write them one by one.")
     words = lines[0].split()
-    dry_run = words[0] == "dry-run"
+    dry_run = words[0] == _DRY_RUN
     verb, *rest = words[dry_run:] or [""]
     if file == "revert" and verb == "undo" and not rest:
         return Request("undo", dry_run=dry_run)
@@ -142,20 +165,53 @@ def _short(text: str) -> str:
 # compact
 
 
-def _compaction(text: str) -> Request | None:
-    body = text.strip()
-    if not body:
+def _compaction(text: str, *, is_whole: bool) -> Request | None:
+    body, dry_run = _without_dry_run(text)
+    if not body and not dry_run:
         return None
     if body.startswith("{"):
+        return _compaction_object(body, dry_run=dry_run, is_whole=is_whole)
+    if dry_run and not body and not is_whole and text[-1] in " \t":  # printf 'dry-run '; cat summary.md
+        return _summary("", dry_run=True)
+    if not body or _ALONE.fullmatch(body):
+        _refuse(
+            f"{_short(text.strip())} alone is no request to compact, and taken for a summary it would become the "
+            f"model's memory. {_HINTS['compact']} {_FORCED}"
+        )
+    if is_whole and _OTHER_USAGE.fullmatch(body):
+        _refuse(f"this is a usage text of rolloutfs, changed or of another version: nothing was done. {_FORCED}")
+    return _summary(body if dry_run else text, dry_run=dry_run)
+
+
+def _without_dry_run(text: str) -> tuple[str, bool]:
+    """A text without the blanks around it and the `dry-run` before it, and whether there was one."""
+    body = text.strip().removeprefix("\ufeff").strip()
+    first, *rest = body.split(None, 1) or [""]
+    return ("".join(rest), True) if first == _DRY_RUN else (body, False)
+
+
+def _summary(text: str, *, dry_run: bool = False) -> Request:
+    return Request("compact", strategy="summary", summary=text.rstrip(), dry_run=dry_run, may_go_on=True)
+
+
+def _compaction_object(body: str, *, dry_run: bool, is_whole: bool) -> Request:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        if not is_whole and error.msg.startswith(_CUT):
+            return _summary(body, dry_run=dry_run)
         objects = [_load(line) for line in body.split("\n") if line.strip()]
         if isinstance(objects[0], dict) and is_answer(objects[0]):
             _refuse_answer()
-        several = len(objects) > 1 and all(isinstance(one, dict) for one in objects)
-        if several and any(isinstance(one, dict) and ("strategy" in one or "op" in one) for one in objects):
-            _refuse(f"one write is one request, and this one has {len(objects)}. Write them one by one.")
-        if isinstance(_load(body), dict):
-            return _object("compact", body)
-    return Request("compact", strategy="summary", summary=text.rstrip(), may_go_on=True)
+        if len(objects) > 1 and all(isinstance(one, dict) for one in objects):
+            _refuse(f"one write is one request, and this one has {len(objects)}. Write them one by one. {_FORCED}")
+        _refuse(f"the text starts like a JSON object, but isn't one ({error}): nothing was done. {_FORCED}")
+    assert isinstance(document, dict)
+    request = _object("compact", body)
+    return replace(request, dry_run=dry_run or request.dry_run)
+
+
+_FORCED: Final = 'To make such a text the summary write {"summary":"…"}.'
 
 
 # JSON
@@ -319,7 +375,9 @@ _TEXTS: Final = {
 #     cat summary.md > compact                        this text is the summary, whatever it says
 #     echo '{"strategy":"recent"}' > compact          no summary, only the newest messages of the user
 #     echo '{"strategy":"auto"}' > compact            the program named in config.toml writes the summary
-#     echo '{"summary":"TEXT","dry_run":true}' > compact     only tell what would be done
+#     echo '{"summary":"TEXT"}' > compact             this text, also when it is one word, or begins like JSON
+#     (printf 'dry-run '; cat summary.md) > compact   only tell what would be done; also dry-run {"strategy":…}
+# A writer that dies midway leaves half a summary, which can't be told from a whole one: write it to a file first.
 """
     + _ANSWERS.replace("{file}", "compact").replace("{example}", '{"strategy":"recent","dry_run":true}'),
 }

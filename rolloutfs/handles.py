@@ -1,8 +1,9 @@
 """Open control files: requests come in by write, answers go out by read, each handle on its own (DESIGN 4, FUSE 6.3).
 
-Programs write more often than people ask.  Python repeats a write that failed when it closes the file.  So a handle
-remembers what it was asked last: the same bytes again get the same answer and act once.  A summary is what is written
-over a handle until its answer is read, or the handle is closed (see `texts`).
+One write is one request, and the same again is another one.  Only after a write that failed it isn't, because Python
+repeats that when it closes the file: so a handle remembers what it was asked last, and the same bytes right after an
+error get the same error.  No program repeats a write that succeeded.  A summary is what is written over a handle until
+its answer is read, or the handle is closed (see `texts`).
 
 People act on what they have seen.  So a handle knows the state that the thread was in when it was opened, and after
 each answer the state that the answer is about: a request to change a thread that has changed since is refused.
@@ -30,8 +31,8 @@ from rolloutfs import control, summarizer, texts
 from rolloutfs.control import RefusedError, Request
 from rolloutfs.engine import Engine
 from rolloutfs.fds import OpenFiles
-from rolloutfs.journal import Journal
-from rolloutfs.perform import Result, failure, refusal
+from rolloutfs.journal import Journal, Mark
+from rolloutfs.perform import Result, failure, internal, reason, refusal, with_word
 from rolloutfs.readers import Derived, reader
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.summarizer import Summarizer
@@ -47,14 +48,26 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class _Job:
-    """A compaction whose summary is being written; `answer` says `running` until it is finished, `before` is what the
-    journal had for the thread when it began.
+    """A compaction whose summary is being written; `answer` says `running` until it is finished, `before` is where the
+    journal had the thread's last line when it began. `is_over` says that another one may begin.
     """
 
     thread: str
     payload: bytes
     answer: Json
-    before: bytes | None
+    before: Mark | None
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Unwritten:
+    """An answer that could not be added to the journal, whose last line of the thread was at `mark` then; `error` is
+    the last one of the thread.
+    """
+
+    line: bytes
+    error: str | None
+    mark: Mark | None
 
 
 @dataclass(slots=True)
@@ -81,7 +94,8 @@ class _Handle:
 
 class ControlFiles:
     """Invariants: `_jobs` has one entry for each thread whose summary is being written, and nothing else; `ending` has
-    one for each closed handle whose text is being used.
+    one for each closed handle whose text is being used; `_unwritten` has the newest answer of each thread that is not
+    in the journal.
     """
 
     def __init__(self, engine: Engine, journal: Journal, changed: Callable[[str], None]) -> None:
@@ -91,6 +105,7 @@ class ControlFiles:
         self._handles: dict[int, _Handle] = {}
         self._next = FIRST
         self._jobs: dict[str, _Job] = {}
+        self._unwritten: dict[str, _Unwritten] = {}
         self.ending: set[trio.Event] = set()
         self._nursery: trio.Nursery | None = None
 
@@ -113,11 +128,18 @@ class ControlFiles:
 
     def fresh(self, thread: str, file: str) -> bytes:
         """The answer to the last request for the thread, or how to make one."""
-        last = self._journal.last(thread)
+        kept = self._kept(thread)
+        if kept is not None:
+            return kept.line
         job = self._jobs.get(thread)
-        if job is not None and job.before == last:
+        if job is not None and job.before == self._journal.mark(thread):
             return control.as_line(job.answer)
-        return last or control.usage(file)
+        return self._journal.last(thread) or control.usage(file)
+
+    def _kept(self, thread: str) -> _Unwritten | None:
+        """The newest answer of a thread, if the journal doesn't have it, nor a newer one from elsewhere."""
+        kept = self._unwritten.get(thread)
+        return kept if kept is not None and self._journal.mark(thread) in (None, kept.mark) else None
 
     def size(self, thread: str, file: str) -> int:
         """Bytes that a fresh open shows."""
@@ -125,7 +147,8 @@ class ControlFiles:
 
     def error(self, thread: str) -> str | None:
         """Why the last request for the thread that came to nothing did; None when none has."""
-        return self._journal.error(thread)
+        kept = self._kept(thread)
+        return kept.error if kept is not None else self._journal.error(thread)
 
     # Handles
 
@@ -181,7 +204,10 @@ class ControlFiles:
         """Do what was written. Raises OSError with the errno of a request that came to nothing."""
         handle = self._handles[number]
         async with handle.lock:
-            result = await self._request(handle, offset, data)
+            try:
+                result = await self._request(handle, offset, data)
+            except Exception as error:  # noqa: BLE001  an error of ours must not leave an older answer
+                result = await self._broken(handle, data, error)
             if result is not None:
                 handle.origin, handle.content = offset + len(data), None
         if result is not None and result.code:
@@ -201,11 +227,11 @@ class ControlFiles:
         handle.refused = None
         try:
             request = control.parse(handle.file, data, offset, is_whole=handle.file != "compact")
-            if request is None:
-                return None
         except RefusedError as error:
             handle.refused = data if handle.file == "compact" else None
             return await self._answered(handle, data, _refused(handle, error))
+        if request is None:
+            return None
         if request.may_go_on:
             return await self._begin(handle, data)
         return await self._carry_out(handle, request, data)
@@ -222,19 +248,37 @@ class ControlFiles:
                 result = await self._engine.operate(handle.thread, request, expected, held=held)
         except RefusedError as error:
             result = _refused(handle, error)
+        except Exception as error:  # noqa: BLE001  see `perform`
+            result = internal(request, handle.thread, error)
         if text is not None:
             await text.let_go()  # before anybody hears of it
         return await self._answered(handle, data, result, job)
+
+    async def _broken(self, handle: _Handle, data: bytes, error: Exception) -> Result:
+        """Answer a write that met an error of ours."""
+        text, handle.text = handle.text, None
+        if text is not None:
+            await text.let_go()
+        if handle.file == "compact":
+            handle.refused = data if text is None else text.first
+        return await self._answered(handle, data, internal(Request(handle.file), handle.thread, error))
 
     async def _answered(self, handle: _Handle, data: bytes, result: Result, job: _Job | None = None) -> Result:
         """Remember what came of a request, and let everybody know."""
         handle.payload, handle.result, handle.ended, handle.job = data, result, time.monotonic(), job
         if handle.seen is not None:
-            handle.seen = result.seen or self._engine.look(handle.thread)
+            handle.seen = result.seen or self._look(handle)
         if job is None:
-            await self._finished(handle.thread, data, result)
+            handle.result = result = await self._finished(handle.thread, data, result)
             handle.ended = time.monotonic()
         return result
+
+    def _look(self, handle: _Handle) -> Seen | None:
+        try:
+            return self._engine.look(handle.thread)
+        except Exception:
+            log.exception("The state of thread %s can't be told", handle.thread)
+            return handle.seen
 
     # A text
 
@@ -244,25 +288,45 @@ class ControlFiles:
         result = await self._prepare(handle, text, data)
         if result.code:
             return result
-        handle.text, handle.payload, handle.result, handle.job = text, b"", None, None
+        handle.text, handle.payload, handle.result, handle.job = text, b"", None, None  # no answer yet
         if self._nursery is not None:
             self._nursery.start_soon(self._watch, handle, text)
         self._changed(handle.thread)  # who asks from now on is told when it is done
         return result
 
     async def _continue(self, handle: _Handle, text: Text, data: bytes) -> Result:
-        """Another piece."""
+        """Another piece. The last one of a JSON object is the request, and its errors are those of that write."""
         result = await self._prepare(handle, text, data)
         if result.code:
             handle.text = None
+            return result
+        try:
+            request = control.object_so_far(text.data, data)
+        except RefusedError as error:
+            handle.text, handle.refused = None, text.first
+            await text.let_go()
+            return await self._answered(handle, data, _refused(handle, error))
+        if request is None:
+            return result
+        handle.text = None
+        result = await self._use(handle, text, request)
+        handle.refused = text.first if result.code else None
         return result
+
+    async def _use(self, handle: _Handle, text: Text, request: Request) -> Result:
+        """Do what all pieces together ask for."""
+        if request.strategy == "auto":
+            await text.let_go()
+        return await self._carry_out(handle, request, text.data, text)
 
     async def _prepare(self, handle: _Handle, text: Text, data: bytes) -> Result:
         """Take a piece; then the text is sure to become the memory of the thread, as far as that is up to us."""
         result = Result(0, control.answer("compact", handle.thread, "running", dry_run=False))
         try:
             text.add(data)
-            if not text.is_held:
+            if control.is_dry_run(text.data):
+                await text.let_go()  # who only wants to be told needs no lock
+            elif not text.is_held:
                 await text.hold(self._engine, handle.thread)
                 trial = Request("compact", strategy="summary", summary="", dry_run=True)
                 result = await self._engine.operate(handle.thread, trial, handle.seen, held=True)
@@ -295,32 +359,46 @@ class ControlFiles:
         result: Result | None = ended
         try:
             request = control.parse("compact", text.data)
-            if request is not None and request.strategy == "auto":
-                await text.let_go()
             if request is not None:
-                done = await self._carry_out(handle, request, text.data, text)
-                handle.payload = handle.payload if done.code else b""  # the same again is another text
+                await self._use(handle, text, request)
             result = None
         except RefusedError as error:
             result = _refused(handle, error)
+        except Exception as error:  # noqa: BLE001  see `perform`
+            result = internal(Request("compact"), handle.thread, error)
         finally:
             await text.let_go()
             if result is not None:
                 await self._answered(handle, text.data, result)
 
-    async def _finished(self, thread: str, payload: bytes, result: Result) -> None:
-        """Let everybody know."""
+    async def _finished(self, thread: str, payload: bytes, result: Result) -> Result:
+        """Let everybody know. What came of the request, with a word more when the journal doesn't have it."""
+        if result.trace:
+            log.error("%s of thread %s failed: %s", result.answer["op"], thread, result.trace)
         with trio.CancelScope(shield=True):
             try:
                 await trio.to_thread.run_sync(self._journal.append, thread, payload, result.answer)
-            except OSError as error:
+                self._unwritten.pop(thread, None)
+            except Exception as error:  # noqa: BLE001  the operation stands, and its answer is shown all the same
                 log.warning("%s can't be written: %s", self._journal.path, error)
+                result = with_word(result, self._journal.unwritten(error))
+                self._keep(thread, result)
         self._tell(thread, result)
+        return result
+
+    def _keep(self, thread: str, result: Result) -> None:
+        """Remember an answer that the journal could not take."""
+        answer = result.answer
+        error = f"{answer['error']}: {answer['message']}" if answer["error"] else self.error(thread)
+        self._unwritten[thread] = _Unwritten(control.as_line(answer), error, self._journal.mark(thread))
 
     def _tell(self, thread: str, result: Result) -> None:
         other = result.answer.get("thread_id")
         for one in {thread, other if isinstance(other, str) else thread}:
-            self._changed(one)
+            try:
+                self._changed(one)
+            except Exception:
+                log.exception("The kernel was not told that thread %s changed", one)
 
     # A summary from a program
 
@@ -329,34 +407,48 @@ class ControlFiles:
     ) -> tuple[Result, _Job | None]:
         """Begin to have a summary written, if there is a program for it and a compaction would be possible now."""
         program = await trio.to_thread.run_sync(summarizer.configured)
-        if thread in self._jobs:
-            raise RefusedError(errno.EBUSY, "a summary of this thread is being written already.")
+        self._refuse_second(thread)
         trial = Request("compact", strategy="auto", summary="", dry_run=True)
-        result = await self._engine.operate(thread, trial, expected)
+        lock = Text(b"")
+        try:
+            if not request.dry_run:
+                await lock.hold(self._engine, thread)  # whoever has it now may still have it in the end
+            result = await self._engine.operate(thread, trial, expected, held=lock.is_held)
+        finally:
+            await lock.let_go()
         if result.code or request.dry_run:
             return dataclasses.replace(result, answer=result.answer | {"dry_run": request.dry_run}), None
         try:
             history = await self._engine.project(thread, View.EFFECTIVE_HISTORY)
         except (KeyError, StoreError, OSError) as error:
             return failure(request, thread, errno.EIO, f"the history of the thread can't be read: {error}"), None
-        if thread in self._jobs or self._nursery is None:
-            raise RefusedError(errno.EBUSY, "a summary of this thread is being written already.")
+        self._refuse_second(thread)
+        assert self._nursery is not None
         told = "The summary is being written; read a control file of the thread, or operations.jsonl, for the result."
         answer = control.answer("compact", thread, "running", message=told, dry_run=False)
-        job = _Job(thread, payload, answer, self._journal.last(thread))
+        job = _Job(thread, payload, answer, self._journal.mark(thread))
+        self._unwritten.pop(thread, None)
         self._jobs[thread] = job
         self._nursery.start_soon(self._summarize, job, program, history)
         return Result(0, job.answer, seen=_seen(history)), job
+
+    def _refuse_second(self, thread: str) -> None:
+        job = self._jobs.get(thread)
+        if job is not None and not job.is_over:
+            raise RefusedError(errno.EBUSY, "a summary of this thread is being written already.")
 
     async def _summarize(self, job: _Job, program: Summarizer, history: Projection) -> None:
         request = Request("compact", strategy="auto")
         result = failure(request, job.thread, errno.EIO, "the mount was ended while the summary was being written.")
         try:
             result = await compact_with(self._engine, job.thread, program, history)
+        except Exception as error:  # noqa: BLE001  see `perform`
+            result = internal(request, job.thread, error)
         finally:
-            job.answer = result.answer
-            del self._jobs[job.thread]
-            await self._finished(job.thread, job.payload, result)
+            job.is_over = True
+            job.answer = (await self._finished(job.thread, job.payload, result)).answer
+            if self._jobs.get(job.thread) is job:  # until it is listed: an older answer is never shown
+                del self._jobs[job.thread]
 
 
 async def compact_with(engine: Engine, thread: str, program: Summarizer, history: Projection) -> Result:
@@ -365,7 +457,8 @@ async def compact_with(engine: Engine, thread: str, program: Summarizer, history
     try:
         pages = reader(Derived.of(history), OpenFiles(StoreFiles(engine.store.root)))
     except OSError as error:
-        return failure(request, thread, error.errno or errno.EIO, f"the history can't be read: {error.strerror}.")
+        told = reason(error, engine.store.root)
+        return failure(request, thread, error.errno or errno.EIO, f"the history can't be read: {told}")
     try:
         summary = await summarizer.run(program, pages.read, pages.size)
     except RefusedError as error:
@@ -391,5 +484,5 @@ def _refused(handle: _Handle, error: RefusedError) -> Result:
 
 
 def _repeats(result: Result, ended: float) -> bool:
-    """True when the same bytes again mean the same request again, and not another one."""
-    return result.code == 0 or not result.certain or time.monotonic() - ended < _ECHO
+    """True when the same bytes again are the repetition of a write that failed, and not another attempt."""
+    return result.code != 0 and (not result.certain or time.monotonic() - ended < _ECHO)

@@ -32,14 +32,17 @@ _LOOKED_AT = 64 << 20  # bytes at the end of a journal in which past answers are
 _OWN = ("time", "thread", "request")  # members of a line that are not the answer's
 
 Json = dict[str, Any]
+Mark = tuple[int, int, int]  # device, inode, offset
 
 
 def place(root: str, avoid: str | None = None) -> str | None:
-    """Where the journal of a store lies. None when that would be below `avoid`, or inside the store."""
+    """Where the journal of a store lies. None when that would be below `avoid`, or inside the store, which only has
+    what Codex and operations on threads put there.
+    """
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(root)).strip("-.")[:60] or "store"
     key = blake2b(os.fsencode(os.path.realpath(root)), digest_size=8).hexdigest()
     path = Path(platformdirs.user_state_dir("rolloutfs")) / "operations" / f"{name}-{key}.jsonl"
-    for folder in (avoid, os.path.join(root, "sessions"), os.path.join(root, "archived_sessions")):
+    for folder in (avoid, root, os.path.join(root, "sessions"), os.path.join(root, "archived_sessions")):
         if folder is not None and f"{os.path.realpath(path)}/".startswith(f"{os.path.realpath(folder)}/"):
             return None
     return str(path)
@@ -93,7 +96,18 @@ class Journal:
         finally:
             os.close(descriptor)
 
+    def unwritten(self, error: Exception) -> str:
+        """What an answer says when it could not be added."""
+        why = (error.strerror if isinstance(error, OSError) else None) or f"{type(error).__name__}: {error}"
+        return f"operations.jsonl could not be written ({self.path}: {why}): this answer is not in it."
+
     # Reading
+
+    def mark(self, thread: str) -> Mark | None:
+        """Where the last line of a thread lies: another one once there is a newer line; None when there is none."""
+        with self._open() as descriptor:
+            span = self._last.get(thread) if descriptor is not None else None
+            return None if span is None or self._identity is None else (*self._identity, span.offset)
 
     def last(self, thread: str) -> bytes | None:
         """The answer to the last finished request for a thread, a line of JSON; None when there is none."""
@@ -108,17 +122,31 @@ class Journal:
         return None if line is None else f"{line['error']}: {line.get('message')}"
 
     def _line(self, spans: dict[str, _Span], thread: str) -> Json | None:
+        with self._open() as descriptor:
+            span = spans.get(thread) if descriptor is not None else None
+            if descriptor is None or span is None:
+                return None
+            try:
+                line = _load(os.pread(descriptor, span.length, span.offset))
+            except OSError:
+                return None
+            return line if line is not None and line["thread"] == thread else None
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[int | None]:
+        """The file, with all of its lines looked at; None when it can't be read."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            return None
+            yield None
+            return
         try:
-            self._catch_up(descriptor)
-            span = spans.get(thread)
-            line = None if span is None else _load(os.pread(descriptor, span.length, span.offset))
-            return line if line is not None and line["thread"] == thread else None
-        except OSError:
-            return None
+            try:
+                self._catch_up(descriptor)
+                read: int | None = descriptor
+            except OSError:
+                read = None
+            yield read
         finally:
             os.close(descriptor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import logging
 import os
@@ -30,13 +31,15 @@ def to_terminal(level: int = logging.WARNING) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
-def open_file(mountpoint: str) -> tuple[int, Path | None]:
+def open_file(mountpoint: str, store: str) -> tuple[int, Path | None]:
     """A descriptor to log to, and the file that it writes to: None when there can't be one, and the log goes nowhere.
 
-    To be called before the mount exists: the state folder could lie below the mountpoint.
+    To be called before the mount exists: the state folder could lie below the mountpoint. In the store nothing is made.
     """
     path = log_file(mountpoint)
     try:
+        if path.resolve().is_relative_to(Path(store).resolve()):
+            raise PermissionError(errno.EPERM, "the state folder lies inside the store")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         too_long = path.exists() and path.stat().st_size > _LARGEST
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if too_long else 0)

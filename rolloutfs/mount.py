@@ -70,8 +70,8 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
     root = checks.store_root(request.store)
     checks.fuse()
     place = checks.mountpoint(request.mountpoint, root, replace=request.replace)
-    log = (-1, None) if request.foreground else logs.open_file(place)
-    spool = spoolfolder.make(os.path.join(root, "sessions"), os.path.join(root, "archived_sessions"), place)
+    log = (-1, None) if request.foreground else logs.open_file(place, root)
+    spool = spoolfolder.make(root, os.path.join(root, "sessions"), os.path.join(root, "archived_sessions"), place)
     try:
         kept = journal.place(root, avoid=place)
         if kept is None or not journal.is_usable(kept):

@@ -13,7 +13,6 @@ import errno
 import functools
 import logging
 import os
-import stat
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -226,12 +225,11 @@ class Operations(pyfuse3.Operations):
     async def setattr(
         self, inode: InodeT, attr: EntryAttributes, fields: SetattrFields, fh: FileHandleT | None, ctx: RequestContext
     ) -> EntryAttributes:
-        """What programs do before or after they write a file means nothing for a control file, unless it would change
-        who may use it.
+        """What programs do before or after they write a file means nothing for a control file, and changes nothing: its
+        mode stays 0600, so that `cp -p` and `rsync` don't fail after the request was done. A new owner is refused.
         """
         node = self._node(inode)
         own = node.kind is Kind.CONTROL
-        own = own and not (fields.update_mode and stat.S_IMODE(attr.st_mode) != 0o600)
         own = own and not (fields.update_uid and attr.st_uid != self._uid)
         own = own and not (fields.update_gid and attr.st_gid != self._gid)
         if not own:

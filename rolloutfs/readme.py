@@ -40,28 +40,39 @@ A derived file that can't be given truthfully answers "Input/output error"; `pro
 
 ## Requests
 
-One write is one request, done before the write returns. A refused one fails the write, so a shell prints an error; only
-a summary may come in several writes, and ends when the file is closed or its answer read. A request is meant for the
-thread as it was when the file was opened: has it changed since, the answer is "busy", and the same again is meant for
-what is there then. Close files yourself: Python's open(…).write(…) without close, or with, hides the error.
+One write is one request, done before the write returns; the same twice is done twice. A refused one fails the write, so
+a shell prints an error; only a summary may come in several writes, and ends when the file is closed or its answer read,
+a JSON object with its last line. 64 KiB is the most. A request is meant for the thread as it was when the file was
+opened: has it changed since, the answer is "busy", and the same again is meant for what is there then. Close files
+yourself: Python's open(…).write(…) without close, or with, hides the error.
 
     echo latest > fork                  a new thread from this one; also 'through TURN', 'before TURN'
     echo 'before TURN' > revert         the thread goes on from before that turn; `echo undo > revert` takes that back
     cat summary.md > compact            this summary becomes the model's memory; also {{"strategy":"recent"}}
-    echo 'dry-run before -1' > revert   any request, told but not done
+    echo 'dry-run before -1' > revert   any request, told but not done; (printf 'dry-run '; cat summary.md) > compact
     jq -r .thread_id fork               the answer to the last request for the thread
     exec 3<>fork; echo latest >&3; jq . <&3              the answer to this one, whatever others do
     getfattr -n user.rolloutfs.error --only-values fork  why the last one that came to nothing did
 
-TURN is a turn id or its beginning, a number in turns.jsonl (1 is the first that counts), or -1 for the last. While
-Codex has the thread open, revert and compact are refused; fork works. Nothing outside the store is touched, and no
-record is ever changed or removed. `operations.jsonl` lists all requests for this store, also those of `rolloutfs fork`
-and of other mounts; it is kept in the XDG state folder. A mount with --read-only has no control files: use one for
-backups.
+The program that writes a summary may die midway: `program > compact` then makes half of it the memory, since nobody can
+tell (`set -o pipefail` doesn't help). Write a file first: program > summary.md && cat summary.md > compact
+
+In compact a text is the summary, whatever it says. Refused is what can only be a mistake: a broken JSON object, or a
+lone undo, latest, before …; {{"summary":"undo"}} forces it. What is only seen at the end of the file, like an object
+that isn't closed, is refused with exit code 0: look at the answer. A slow writer keeps others, Codex too, from
+writing the thread. A compaction adds a turn. undo is for paginated threads; in legacy ones reverts and compactions are
+final. Archived threads can only be forked. Answers are per thread: its three files show the same one.
+
+TURN is a turn id or its beginning (4 characters or more), a number in turns.jsonl (1 is the first that counts), or -1
+for the last. While Codex has the thread open, revert and compact are refused; fork works. Nothing outside the store is
+touched, and no record is ever changed or removed. `operations.jsonl` lists all requests for this store, also those of
+`rolloutfs fork` and of other mounts; it is kept in the XDG state folder. A mount with --read-only has no control
+files: use one for backups.
 
 With {{"strategy":"auto"}} in compact a program writes the summary: the one that a line like
 summarizer = ["command", "argument"] in rolloutfs/config.toml of the XDG config folder names. It reads the effective
-history on stdin and writes the summary to stdout; the answer is `running` until it has ended.
+history on stdin and writes the summary to stdout; the answer is `running` until it has ended, or was ended after
+summarizer_seconds = 300.
 
 ## store/
 

@@ -4,20 +4,23 @@ bash writes the output of its own echo and printf line by line, other programs 4
 whether more will follow; only the end of the handle does.  So a text is collected and used when no more of it can
 come: when its answer is asked for, or when the last user of the handle has closed it.  By then nobody looks at errors.
 Therefore the first piece already does all that can fail: it takes the writer's lock, which is kept, and the compaction
-is tried without being done.  What may still go wrong is that the log can't be written.
+is tried without being done.  What may still go wrong is that the log can't be written.  A JSON object tells where it
+ends: its last piece is the request.
 """
 
 from __future__ import annotations
 
 import codecs
 import errno
+import os
 from contextlib import ExitStack
 
 import trio
-from threadstore.locks import BusyError
+from threadstore.locks import FOLDER, BusyError
 
 from rolloutfs.control import LARGEST, RefusedError
 from rolloutfs.engine import Engine
+from rolloutfs.perform import reason
 
 IDLE = 10.0  # seconds without a further piece after which others may use the thread
 
@@ -60,7 +63,8 @@ class Text:
         except BusyError as error:
             raise RefusedError(errno.EBUSY, error.message) from error
         except OSError as error:
-            raise RefusedError(error.errno or errno.EIO, f"the thread can't be locked: {error.strerror}.") from error
+            told = reason(error, os.path.join(engine.store.root, FOLDER))
+            raise RefusedError(error.errno or errno.EIO, f"the thread can't be locked: {told}") from error
         self.is_held = True
 
     async def let_go(self) -> None:

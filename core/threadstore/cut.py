@@ -8,6 +8,7 @@ says nothing of that segment, so it becomes the end of its parent, or no base at
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from threadstore.errors import StoreError
@@ -15,6 +16,9 @@ from threadstore.lineage import Position
 from threadstore.opened import OpenLineage
 from threadstore.scan import FullScan
 from threadstore.turns import Place, Turn
+
+_NUMBER = re.compile(r"-?[1-9][0-9]{0,6}")  # more digits can only be the beginning of an id
+_SHORTEST = 4  # characters of an id that may stand for it
 
 
 class NoSuchTurnError(StoreError):
@@ -40,19 +44,24 @@ class Boundary:
 
 
 def find_turn(scan: FullScan, wanted: str) -> Turn:
-    """A turn by id, unique prefix of an id, number among the effective turns (from 1), or from the end (-1 is the
-    last).
+    """A turn by id, number among the effective turns (from 1) or from the end (-1 is the last), or unique beginning of
+    an id, of at least 4 characters. Raises NoSuchTurnError and RequestError.
     """
     turns = [turn for turn in scan.tracker.turns if turn.dropped_by is None]
     exact = [turn for turn in turns if turn.turn_id == wanted]
     if exact:
         return exact[-1]
-    if wanted.lstrip("-").isdigit() and len(wanted.lstrip("-")) < 8:
+    if _NUMBER.fullmatch(wanted):
         number = int(wanted)
-        if number == 0 or abs(number) > len(turns):
+        if abs(number) > len(turns):
             raise NoSuchTurnError(f"turn not found: {wanted}. The thread has {len(turns)} turns; see turns.jsonl.")
         return turns[number - 1] if number > 0 else turns[number]
-    matches = [turn for turn in turns if len(wanted) >= 4 and turn.turn_id.startswith(wanted)]
+    if len(wanted) < _SHORTEST:
+        raise NoSuchTurnError(
+            f"turn not found: {wanted}. It is neither a number (1 is the first turn, -1 the last) nor an id, of which "
+            f"at least {_SHORTEST} characters are needed; see turns.jsonl."
+        )
+    matches = [turn for turn in turns if turn.turn_id.startswith(wanted)]
     if len(matches) > 1:
         raise RequestError(f"{wanted!r} is the beginning of {len(matches)} turn ids: give more of it.")
     if not matches:

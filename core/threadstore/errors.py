@@ -40,6 +40,12 @@ class UnreadableError(StoreError):
         self.errno = errno
 
 
+class UnwritableError(UnreadableError):
+    """Something of a store may not or can't be written: a link, another user's, a full disk. `errno` is the system's
+    reason; nothing was changed.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something damaged or odd in a store.

@@ -21,12 +21,13 @@ import orjson
 from threadstore import drafts, spans
 from threadstore.boundaries import is_visible_user
 from threadstore.cut import Boundary, NoSuchTurnError, RequestError, find_turn
+from threadstore.folders import Folder, open_folder
 from threadstore.ids import new_id
 from threadstore.lineage import Position, is_paginated
 from threadstore.lines import Log, forward
 from threadstore.opened import OpenLineage
 from threadstore.policy import is_fact
-from threadstore.recorder import Draft, Durability, Recorder, UnsettledError, sync_folder
+from threadstore.recorder import Draft, Durability, Recorder, UnsettledError
 from threadstore.records import Dialect, Record, decode, is_blank, loads
 from threadstore.scan import FullScan
 
@@ -116,50 +117,38 @@ def create(root: str, path: str, records: Iterator[Draft], *, ordinal: int | Non
     Raises OSError, and UnsettledError when it could be neither made safe nor taken away. A process that is stopped
     leaves at most a `.partial` file, whose name no reader takes for a rollout.
     """
-    target = os.path.join(root, path)
-    folder, name = os.path.split(target)
-    _make_folders(folder, durability)
-    partial = os.path.join(folder, f".{name}.{os.getpid()}.partial")
-    recorder = Recorder(partial, ordinal=ordinal, create=True, durability=durability, again=False)
-    try:
+    place, _, name = path.rpartition("/")
+    with open_folder(root, place, durable=durability is Durability.FSYNC) as folder:
+        partial = f".{name}.{os.getpid()}.partial"
+        recorder = Recorder(partial, ordinal=ordinal, create=True, durability=durability, again=False, folder=folder)
         try:
-            for record in records:
-                recorder.append([record])
-            recorder.barrier()
+            try:
+                for record in records:
+                    recorder.append([record])
+                recorder.barrier()
+            finally:
+                recorder.abandon()
+            folder.link(partial, name)  # fails, rather than replaces, when the name is taken
         finally:
-            recorder.abandon()
-        os.link(partial, target)  # fails, rather than replaces, when the name is taken
-    finally:
-        with contextlib.suppress(OSError):  # not made at all, or it stays: a name that no reader takes
-            os.unlink(partial)
-    if durability is Durability.FSYNC:
-        try:
-            sync_folder(folder)
-        except OSError:
-            take_away(target)
-            raise
+            with contextlib.suppress(OSError):  # not made at all, or it stays: a name that no reader takes
+                folder.unlink(partial)
+        if durability is Durability.FSYNC:
+            try:
+                folder.sync()
+            except OSError:
+                take_away(folder, name)
+                raise
 
 
-def take_away(target: str) -> None:
+def take_away(folder: Folder, name: str) -> None:
     """Remove a new rollout, or a copy of one, that must not be there. Raises UnsettledError when it stays."""
     try:
-        os.unlink(target)
+        folder.unlink(name)
     except OSError as error:
         raise UnsettledError(
-            f"the operation failed, and the new file {target} could not be removed again: {error.strerror}. "
-            "Remove it when the disk works, or what was asked for may turn out to be done."
+            f"the operation failed, and the new file {os.path.join(folder.path, name)} could not be removed again: "
+            f"{error.strerror}. Remove it when the disk works, or what was asked for may turn out to be done."
         ) from error
-
-
-def _make_folders(folder: str, durability: Durability) -> None:
-    if os.path.isdir(folder):
-        return
-    parent = os.path.dirname(folder)
-    _make_folders(parent, durability)
-    if not os.path.isdir(folder):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    if durability is Durability.FSYNC:
-        sync_folder(parent)
 
 
 def referenced(

@@ -12,7 +12,6 @@ it first; it is never needed.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sqlite3
 import stat
@@ -21,11 +20,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from threadstore import databases
 from threadstore.catalog import preference
 from threadstore.errors import Problem
 from threadstore.names import RolloutFile
 
-_STATE = re.compile(r"state_(\d+)\.sqlite")
 _COLUMNS = (
     "rollout_path",
     "history_mode",
@@ -132,13 +131,8 @@ class StateDatabase:
         )
 
     def _newest(self) -> str | None:
-        """The database of the newest schema. What is no regular file is never opened: a FIFO would make us wait."""
-        try:
-            names = [name for name in os.listdir(self._root) if _STATE.fullmatch(name)]
-        except OSError:
-            return None
-        regular = [name for name in names if self._stat(name)[2]]
-        return max(regular, key=lambda name: int(name[6:-7]), default=None)
+        """The database in use."""
+        return databases.newest(self._root)
 
     def _stat(self, name: str) -> tuple[str, int, int, int, int]:
         try:

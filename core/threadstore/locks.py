@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 
 from threadstore.errors import StoreError
+from threadstore.folders import Folder, open_folder
 
 FOLDER = "thread-writer-locks"
 _COORDINATION = ".coordination.lock"
@@ -29,33 +30,32 @@ class BusyError(StoreError):
 @contextlib.contextmanager
 def writer_lock(root: str, thread_id: str) -> Iterator[None]:
     """Hold the writer's lock of a thread. Raises BusyError when another process has it."""
-    folder = os.path.join(root, FOLDER)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    path = os.path.join(folder, f"{thread_id}.lock")
-    with _coordinated(folder):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    name = f"{thread_id}.lock"
+    with open_folder(root, FOLDER) as folder:
+        with _coordinated(folder):
+            descriptor = folder.open(name, os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise BusyError(
+                        f"thread {thread_id} already has an active writer: another process has it open. "
+                        "Close the thread there, then try again."
+                    ) from error
+                raise
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            yield
+        finally:
+            with contextlib.suppress(OSError, StoreError), _coordinated(folder):
+                folder.unlink(name)
             os.close(descriptor)
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise BusyError(
-                    f"thread {thread_id} already has an active writer: another process has it open. "
-                    "Close the thread there, then try again."
-                ) from error
-            raise
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError, BusyError), _coordinated(folder):
-            os.unlink(path)
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
-def _coordinated(folder: str) -> Iterator[None]:
+def _coordinated(folder: Folder) -> Iterator[None]:
     """Hold the lock around all lock files of a store."""
-    descriptor = os.open(os.path.join(folder, _COORDINATION), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = folder.open(_COORDINATION, os.O_RDWR | os.O_CREAT)
     try:
         deadline = time.monotonic() + _PATIENCE
         while True:

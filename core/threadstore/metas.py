@@ -123,10 +123,13 @@ def agent_of(meta: Json) -> Json | None:
 
 
 def read_whole_meta(log: Log) -> Json:
-    """The session meta with all its texts, as an operation needs it; empty when there is none that Codex accepts."""
-    dialect = first_dialect(log)
+    """The session meta with all its texts, as an operation needs it; empty when there is none that Codex accepts.
+
+    The bare one of mid 2025 is none: Codex 0.171.0 finds no thread in such a file, and what was appended or made from
+    it would be read by nobody.
+    """
     for line in forward(log, 0, min(log.size, _SEARCHED)):
-        decoded = None if is_blank(line) else decode(line, dialect)
+        decoded = None if is_blank(line) else decode(line)
         if decoded is not None:
             return decoded.payload if not isinstance(decoded, Skip) and decoded.type == "session_meta" else {}
     return {}

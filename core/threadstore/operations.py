@@ -9,30 +9,36 @@ thread before passes in what was seen (`expected`): when it is another thread by
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from threadstore import compact, drafts, fork
+from threadstore.boundaries import is_contextual_user, is_visible_user, user_text
 from threadstore.cut import Boundary, RequestError, find_turn, position
-from threadstore.errors import LineageError, StoreError
+from threadstore.errors import LineageError, StoreError, UnwritableError
+from threadstore.folders import Folder, check_owner, open_folder
 from threadstore.heads import Head
-from threadstore.history import MADE, Flag
-from threadstore.ids import new_id
+from threadstore.history import MADE, Flag, History
+from threadstore.ids import new_id, now_text
 from threadstore.lineage import Position, is_paginated
-from threadstore.lines import Log, backward
+from threadstore.lines import Line, Log, backward, forward
 from threadstore.locks import BusyError, writer_lock
 from threadstore.metas import read_whole_meta
 from threadstore.names import RolloutFile
 from threadstore.opened import OpenLineage, first_dialect
 from threadstore.pointer import Listing, Pointer, new_path
 from threadstore.projector import Projector, Subject, replay_lineage
-from threadstore.recorder import Draft, Durability, Recorder, UnsettledError, next_ordinal, sync_folder
-from threadstore.records import Record, decode, is_blank
+from threadstore.recorder import Draft, Durability, Recorder, UnsettledError, next_ordinal
+from threadstore.records import Dialect, Record, decode, is_blank
 from threadstore.replay import Replay
 from threadstore.scan import FullScan
 from threadstore.seen import Seen
+from threadstore.turns import Turn
 
 Json = dict[str, Any]
 Look = Callable[[], Subject]
@@ -43,9 +49,9 @@ class Outcome:
     """What an operation did, or would do when `dry_run`."""
 
     op: str
-    thread_id: str  # of the result
+    result_id: str | None  # the thread that the operation has made or changed; None for a dry run of a fork
     source_thread_id: str
-    rollout: str | None  # path of the rollout that is selected afterwards, below the store
+    rollout: str | None  # path of the rollout selected afterwards, below the store; a dry run names none to be made
     before: str  # rollout id that was selected before
     after: str | None  # and afterwards; None for a dry run of something that makes a new one
     dropped_turns: list[str] = field(default_factory=list)
@@ -53,11 +59,18 @@ class Outcome:
     message: str | None = None  # what else is to be known
     seen: Seen | None = None  # the thread as the operation left it, or found it when `dry_run`; not for forks
 
+    @property
+    def thread_id(self) -> str:
+        """The thread of the result. Raises ValueError where there is none."""
+        if self.result_id is None:
+            raise ValueError("a dry run of a fork makes no thread")
+        return self.result_id
+
     def as_json(self) -> Json:
         """The answer to a request."""
         return {
             "op": self.op,
-            "thread_id": self.thread_id,
+            "thread_id": self.result_id,
             "source_thread_id": self.source_thread_id,
             "rollout": self.rollout,
             "status": "done",
@@ -86,13 +99,11 @@ class Operator:
 
     def fork(self, subject: Subject, boundary: Boundary, *, dry_run: bool = False) -> Outcome:
         """A new thread from a boundary of this one."""
+        if not dry_run:
+            check_owner(self._root)
         with self._open(subject) as lineage:
+            meta = _accepted_meta(lineage, "forked")
             scan = self._projector.scan(subject.thread_id, lineage)
-            meta = read_whole_meta(lineage.files[-1].log)
-            if not meta:
-                raise StoreError(
-                    f"{subject.head.rollout.path} has no session meta that Codex accepts: it can't be forked."
-                )
             kept = _kept_turns(boundary, scan)
             dropped = [
                 turn.turn_id for turn in scan.tracker.turns if turn.dropped_by is None and turn.turn_id not in kept
@@ -117,7 +128,7 @@ class Operator:
                 ordinal = None
             before = subject.head.rollout.rollout_id
             if dry_run:
-                return Outcome("fork", child, subject.thread_id, None, before, None, dropped, dry_run=True)
+                return Outcome("fork", None, subject.thread_id, None, before, None, dropped, dry_run=True)
             fork.create(self._root, path, records, ordinal=ordinal, durability=self._durability)
         inherits = bool(ordinal or boundary.kind == "latest" if scan.paginated else told.first)
         listing = Listing(inherits, told.first, told.tokens, meta | {"source": drafts.fork_source(meta)})
@@ -127,20 +138,23 @@ class Operator:
             if subject.name and not scan.paginated:
                 self._pointer.name(child, subject.name)
         except (StoreError, OSError) as error:  # the fork is there and whole; its row and name are a convenience
-            reason = error.message if isinstance(error, StoreError) else f"its name can't be written: {error.strerror}."
-            note = f"{reason} Codex lists the fork under its own preview once it has opened it."
+            note = (
+                "The fork is there as a whole and needs nothing more; asking again would make a second one. "
+                f"{_why(error)} Codex lists the fork under its own preview once it has opened it."
+            )
         return Outcome("fork", child, subject.thread_id, path, before, child, dropped, message=note)
 
     def revert(
         self, look: Look, turn: str, *, dry_run: bool = False, expected: Seen | None = None, held: bool = False
     ) -> Outcome:
         """The same thread goes on from before a turn."""
-        with self._held(look, expected, held=held) as subject:
+        with self._held(look, expected, held=held, dry_run=dry_run) as subject:
             return self._told(subject, self._revert(subject, turn, dry_run=dry_run))
 
     def _revert(self, subject: Subject, turn: str, *, dry_run: bool) -> Outcome:
         with self._open(subject) as lineage:
-            expected = self._expected(subject)
+            meta = _accepted_meta(lineage, "reverted")
+            expected = None if dry_run else self._expected(subject)
             scan = self._projector.scan(subject.thread_id, lineage)
             first = find_turn(scan, turn)
             effective = [turn for turn in scan.tracker.turns if turn.dropped_by is None]
@@ -149,26 +163,28 @@ class Operator:
                 base = position(Boundary("before", first.turn_id), scan, lineage, _latest(lineage))
                 tokens = _tokens_at(lineage, base)
                 return self._next_generation(
-                    "revert", subject, lineage, base, tokens, expected, dropped, dry_run=dry_run
+                    "revert", subject, lineage, meta, base, tokens, expected, dropped, dry_run=dry_run
                 )
             history = self._projector.history(subject.thread_id, lineage)
-            return self._roll_back(subject, lineage, history, first.start.offset, dropped, dry_run=dry_run)
+            return self._roll_back(subject, lineage, meta, history, first, dropped, dry_run=dry_run)
 
     def undo(self, look: Look, *, dry_run: bool = False, expected: Seen | None = None, held: bool = False) -> Outcome:
         """A further generation that goes on where the one before the last revert ended."""
-        with self._held(look, expected, held=held) as subject:
+        with self._held(look, expected, held=held, dry_run=dry_run) as subject:
             return self._told(subject, self._undo(subject, dry_run=dry_run))
 
     def _undo(self, subject: Subject, *, dry_run: bool) -> Outcome:
         with self._open(subject) as lineage:
-            if not is_paginated(lineage.segments[-1].meta):
+            meta = _accepted_meta(lineage, "reverted")
+            if not is_paginated(meta):
                 raise RequestError(
                     "a legacy thread can't undo a revert: its marker is part of the log, and every reader honours it. "
                     "What was taken back is in full_history.jsonl."
                 )
-            before = _generation_before(subject, lineage.segments[-1].meta)
-            expected = self._expected(subject)
+            before = _generation_before(subject, meta)
+            expected = None if dry_run else self._expected(subject)
             with self._projector.open(self._projector.segments(before)) as earlier:
+                _accepted_meta(earlier, "gone back to")
                 ordinal, offset = _latest(earlier)
                 segment = earlier.segments[-1]
                 base: Position | None = Position(segment.rollout.rollout_id, ordinal, offset)
@@ -181,7 +197,9 @@ class Operator:
                         else Position(parent.rollout.rollout_id, ends[0], ends[1])
                     )
                 tokens = _tokens_at(earlier, base)
-                return self._next_generation("undo", subject, lineage, base, tokens, expected, [], dry_run=dry_run)
+                return self._next_generation(
+                    "undo", subject, lineage, meta, base, tokens, expected, [], dry_run=dry_run
+                )
 
     def compact(
         self,
@@ -193,32 +211,33 @@ class Operator:
         held: bool = False,
     ) -> Outcome:
         """A checkpoint: the newest user messages and a summary become the model's memory."""
-        with self._held(look, expected, held=held) as subject:
+        if summary is not None and "\0" in summary:
+            raise RequestError("the summary has NUL bytes in it: it is not text. Nothing was done.")
+        with self._held(look, expected, held=held, dry_run=dry_run) as subject:
             return self._told(subject, self._compact(subject, summary, dry_run=dry_run))
 
     def _compact(self, subject: Subject, summary: str | None, *, dry_run: bool) -> Outcome:
         with self._open(subject) as lineage:
-            self._expected(subject)
-            meta = read_whole_meta(lineage.files[-1].log)
-            if not meta:
-                raise StoreError(
-                    f"{subject.head.rollout.path} has no session meta that Codex accepts: it can't be compacted."
-                )
+            meta = _accepted_meta(lineage, "compacted")
+            if not dry_run:
+                self._expected(subject)
             replay = replay_lineage(lineage, state=True)
             items = compact.replacement(replay.history, lineage.fetch, summary)
             paginated = is_paginated(meta)
             taken = compact.carried(lineage)
             records = list(compact.checkpoint(replay, items, summary, meta, taken, paginated=paginated))
-            return self._append("compact", subject, lineage, records, [], dry_run=dry_run)
+            return self._append("compact", subject, lineage, meta, records, [], dry_run=dry_run)
 
     # Parts
 
     @contextlib.contextmanager
-    def _held(self, look: Look, expected: Seen | None, *, held: bool) -> Iterator[Subject]:
-        """The thread as it is under the writer's lock."""
+    def _held(self, look: Look, expected: Seen | None, *, held: bool, dry_run: bool) -> Iterator[Subject]:
+        """The thread as it is under the writer's lock, or just as it is now: a dry run makes no file, and waits for
+        nobody.
+        """
         before = look()
         _refuse_archived(before.head)
-        with contextlib.nullcontext() if held else writer_lock(self._root, before.thread_id):
+        with contextlib.nullcontext() if held or dry_run else writer_lock(self._root, before.thread_id):
             subject = look()
             _refuse_archived(subject.head)
             if expected is not None and Seen.now(self._root, subject.head.rollout) != expected:
@@ -258,6 +277,7 @@ class Operator:
         op: str,
         subject: Subject,
         lineage: OpenLineage,
+        meta: Json,
         base: Position | None,
         tokens: int | None,
         expected: str | None,
@@ -269,12 +289,9 @@ class Operator:
         head = subject.head.rollout
         rollout_id = new_id()
         path = new_path(subject.thread_id, rollout_id, subject.rollouts)
-        outcome = Outcome(op, subject.thread_id, subject.thread_id, path, head.rollout_id, rollout_id, dropped, dry_run)
-        meta = read_whole_meta(lineage.files[-1].log)
-        if not meta:
-            raise StoreError(f"{head.path} has no session meta that Codex accepts: it can't be reverted.")
         if dry_run:
-            return outcome
+            return Outcome(op, subject.thread_id, subject.thread_id, None, head.rollout_id, None, dropped, dry_run=True)
+        outcome = Outcome(op, subject.thread_id, subject.thread_id, path, head.rollout_id, rollout_id, dropped)
         records = [drafts.reverted_meta(meta, base, head.rollout_id)]
         settings = _newest_settings(lineage)
         if settings is not None:
@@ -293,14 +310,25 @@ class Operator:
         except UnsettledError as error:
             if self._selects(thread_id, target, error):
                 return
-            fork.take_away(target)
-            raise StoreError(error.message) from error
+            self._take_away(path)
+            raise error.reason or StoreError(error.message) from error
         except StoreError:
-            fork.take_away(target)
+            self._take_away(path)
             raise
         if not swapped:
-            fork.take_away(target)
+            self._take_away(path)
             raise BusyError(f"thread {thread_id} changed while it was being reverted.")
+
+    def _take_away(self, path: str) -> None:
+        """Remove a rollout that was made and can't be selected. Raises UnsettledError when it stays."""
+        place, _, name = path.rpartition("/")
+        try:
+            with open_folder(self._root, place) as folder:
+                fork.take_away(folder, name)
+        except (OSError, UnwritableError) as error:
+            raise UnsettledError(
+                f"the operation failed, and the new file {path} could not be removed again: {_why(error)}"
+            ) from error
 
     def _selects(self, thread_id: str, target: str, doubt: UnsettledError) -> bool:
         """Ask the database what became of a transaction that failed at its end."""
@@ -310,30 +338,51 @@ class Operator:
         raise UnsettledError(f"{doubt.message} It can't be asked whether {target} is selected now: look again.")
 
     def _roll_back(
-        self, subject: Subject, lineage: OpenLineage, replay: Replay, offset: int, dropped: list[str], *, dry_run: bool
+        self,
+        subject: Subject,
+        lineage: OpenLineage,
+        meta: Json,
+        replay: Replay,
+        first: Turn,
+        dropped: list[str],
+        *,
+        dry_run: bool,
     ) -> Outcome:
         """Revert a legacy thread by the marker that every Codex honours, where it means what was asked for."""
-        history = replay.history
+        history, offset = replay.history, _beginning(first, lineage)
         starts = [at for at, flags in enumerate(history.flags) if flags & Flag.BOUNDARY]
         later = [at for at in starts if history.segments[at] != MADE and history.offsets[at] >= offset]
         made = any(history.segments[at] == MADE for at in starts[-len(dropped) :])
+        instead = (
+            "Fork the thread before that turn instead."
+            if first.explicit
+            else "No fork can begin there either, since the turn has no record of its own: fork latest and go on in "
+            "the copy, or compact with a summary that leaves out what should be forgotten."
+        )
         if made or (replay.base is not None and replay.base.offset > offset):
             raise RequestError(
                 "the turn lies before the last checkpoint, whose summary stands for it: a legacy thread can't go back "
-                "there. Fork it before that turn instead."
+                f"there. {instead}"
             )
         if len(later) != len(dropped):
             raise RequestError(
                 f"the turn list drops {len(dropped)} turns where the model's history has {len(later)}: "
-                "a marker would mean different things for the two. Fork the thread before that turn instead."
+                f"a marker would mean different things for the two. {instead}"
             )
-        return self._append("revert", subject, lineage, [drafts.rollback(len(dropped))], dropped, dry_run=dry_run)
+        marker = drafts.rollback(len(dropped))
+        if not _means_the_same(history, marker, lineage, len(dropped)):
+            raise RequestError(
+                "in a log of this age a marker would bring back what the last checkpoint stands for: a legacy thread "
+                f"can't go back there. {instead}"
+            )
+        return self._append("revert", subject, lineage, meta, [marker], dropped, dry_run=dry_run)
 
     def _append(
         self,
         op: str,
         subject: Subject,
         lineage: OpenLineage,
+        meta: Json,
         records: list[Draft],
         dropped: list[str],
         *,
@@ -341,57 +390,134 @@ class Operator:
     ) -> Outcome:
         """Append records to the selected rollout: all of them, or none."""
         rollout, log = subject.head.rollout, lineage.files[-1].log
-        ordinal = next_ordinal(log, rollout.path) if is_paginated(lineage.segments[-1].meta) else None
-        outcome = Outcome(
-            op,
-            subject.thread_id,
-            subject.thread_id,
-            rollout.plain_path,
-            rollout.rollout_id,
-            rollout.rollout_id,
-            dropped,
-            dry_run,
-        )
+        ordinal = next_ordinal(log, rollout.path) if is_paginated(meta) else None
+        if ordinal is None and _has_ordinals(log):
+            raise StoreError(
+                f"{rollout.path} is no paginated rollout by its session meta, but its records have ordinals: "
+                "nothing can be appended."
+            )
+        thread_id, rollout_id = subject.thread_id, rollout.rollout_id
         if dry_run:
-            return outcome
-        path = self._plain(rollout)
-        size = os.stat(path).st_size
-        recorder = Recorder(path, ordinal=ordinal, create=False, durability=self._durability, again=False)
-        try:
-            recorder.append(records)
-            recorder.barrier()
-        except OSError:
-            _cut_back(path, size)
-            raise
-        finally:
-            recorder.abandon()
+            path = None if rollout.compressed else rollout.path
+            return Outcome(op, thread_id, thread_id, path, rollout_id, rollout_id, dropped, dry_run=True)
+        with open_folder(self._root, rollout.path.rpartition("/")[0]) as folder:
+            name = self._plain(rollout, folder)
+            size = folder.size(name)
+            recorder = Recorder(
+                name, ordinal=ordinal, create=False, durability=self._durability, again=False, folder=folder
+            )
+            try:
+                recorder.append(records)
+                recorder.barrier()
+            except (OSError, UnwritableError):
+                _cut_back(folder, name, size)
+                raise
+            finally:
+                recorder.abandon()
         with contextlib.suppress(StoreError):  # it is done; the row's times only order a list
             self._pointer.touch(subject.thread_id, "updated_at", *(("recency_at",) if op == "compact" else ()))
-        return outcome
+        return Outcome(op, thread_id, thread_id, rollout.plain_path, rollout_id, rollout_id, dropped)
 
-    def _plain(self, rollout: RolloutFile) -> str:
-        """The path of a rollout that can be appended to; a compressed one is decompressed first, as Codex does."""
-        path = os.path.join(self._root, rollout.path)
+    def _plain(self, rollout: RolloutFile, folder: Folder) -> str:
+        """The name of a rollout that can be appended to; a compressed one is decompressed first, as Codex does."""
         if not rollout.compressed:
-            return path
-        copy = self._projector.spool.decode(self._root, rollout.path)
-        if copy.damage is not None:
+            return rollout.name
+        decoded = self._projector.spool.decode(self._root, rollout.path)
+        if decoded.damage is not None:
             raise StoreError(f"{rollout.path} is damaged: it is not decompressed for appending.")
-        plain = path.removesuffix(".zst")
-        partial = os.path.join(os.path.dirname(plain), f".{rollout.shown}.{new_id()}.partial")
+        plain = rollout.name.removesuffix(".zst")
+        partial = f".{rollout.shown}.{new_id()}.partial"
         try:
-            _copy_file(copy.path, partial)
-            os.link(partial, plain)
+            _copy_file(decoded.path, folder, partial)
+            folder.link(partial, plain)
         finally:
             with contextlib.suppress(OSError):  # not made at all, or it stays: a name that no reader takes
-                os.unlink(partial)
+                folder.unlink(partial)
         try:
-            sync_folder(os.path.dirname(plain))
-            os.unlink(path)
+            folder.sync()
+            folder.unlink(rollout.name)
         except OSError:
-            fork.take_away(plain)
+            fork.take_away(folder, plain)
             raise
         return plain
+
+
+def _accepted_meta(lineage: OpenLineage, what: str) -> Json:
+    """The session meta of the selected rollout. Without one that Codex accepts nothing is made from the thread: nobody
+    could say in which mode it is.
+    """
+    file = lineage.files[-1]
+    meta = read_whole_meta(file.log)
+    if not meta:
+        bare = "is a log of mid 2025 and " if first_dialect(file.log) is Dialect.BARE else ""
+        raise StoreError(f"{file.rollout.path} {bare}has no session meta that Codex accepts: it can't be {what}.")
+    return meta
+
+
+def _has_ordinals(log: Log) -> bool:
+    """True when one of the first or last records has an ordinal."""
+    for lines in (forward(log), backward(log)):
+        records = (decode(line) for line in lines if not is_blank(line))
+        sound = (record for record in records if isinstance(record, Record))
+        if any(record.ordinal is not None for record in islice(sound, 3)):
+            return True
+    return False
+
+
+def _beginning(turn: Turn, lineage: OpenLineage) -> int:
+    """The first byte of a legacy turn, its user's message included.
+
+    Until 2026 (observed with Codex 0.47.0 to 0.80.0) there was no record of a turn's start, and the message lies before
+    the event that shows it, which is what opens the turn in the turn list.
+    """
+    if turn.explicit:
+        return turn.start.offset
+    log = lineage.files[turn.start.segment].log
+    opening = decode(next(forward(log, turn.start.offset)))
+    if not isinstance(opening, Record) or not opening.is_event("user_message"):
+        return turn.start.offset
+    for line in backward(log, turn.start.offset):
+        record = None if is_blank(line) else decode(line)
+        if not isinstance(record, Record) or record.type == "turn_context" or record.is_event("token_count"):
+            continue
+        if record.type != "response_item":
+            break
+        if is_visible_user(record.payload):
+            shortened = line.gaps or opening.line.gaps
+            same = shortened or user_text(record.payload) == opening.payload["message"]
+            return line.start if same else turn.start.offset
+        if not is_contextual_user(record.payload):
+            break
+    return turn.start.offset
+
+
+def _means_the_same(history: History, marker: Draft, lineage: OpenLineage, count: int) -> bool:
+    """True when a reader of the log with the marker gets this history without its last turns, and nothing else."""
+    end = lineage.files[-1].log.size
+    text = marker.line(now_text(), None)
+    record = decode(Line(end, end + len(text) - 1, text[:-1]))
+    assert isinstance(record, Record)
+    kept = copy.deepcopy(history)
+    kept.drop_turns(count)
+    after = replay_lineage(lineage, state=False, added=record).history
+    return _slices(kept) == _slices(after)
+
+
+def _slices(history: History) -> list[tuple[int, int, int] | bytes]:
+    return [
+        history.made[item.offset] if item.segment == MADE else (item.segment, item.offset, item.length)
+        for item in history
+    ]
+
+
+_ADVICE = re.compile(r"[;,] (?:then )?try again(?=\.)| Nothing was changed\.")
+
+
+def _why(error: StoreError | OSError) -> str:
+    """Why something that goes with an operation could not be done, as a sentence that asks for nothing."""
+    if isinstance(error, StoreError):
+        return _ADVICE.sub("", error.message)
+    return f"{error.filename or 'The disk'}: {error.strerror}."
 
 
 def _generation_before(subject: Subject, meta: Json) -> RolloutFile:
@@ -403,20 +529,27 @@ def _generation_before(subject: Subject, meta: Json) -> RolloutFile:
     return max(recorded or older)
 
 
-def _cut_back(path: str, size: int) -> None:
+def _cut_back(folder: Folder, name: str, size: int) -> None:
     """Take away what was appended; we hold the writer's lock, so nobody else has appended."""
     try:
-        if os.stat(path).st_size != size:
-            os.truncate(path, size)
-    except OSError as error:
+        if folder.size(name) != size:
+            descriptor = folder.open(name, os.O_WRONLY)
+            try:
+                os.ftruncate(descriptor, size)
+            finally:
+                os.close(descriptor)
+    except (OSError, UnwritableError) as error:
         raise UnsettledError(
-            f"the operation failed, and what it had appended to {path} after byte {size} could not be taken back: "
-            f"{error.strerror}. The thread may have a part of it."
+            f"the operation failed, and what it had appended to {os.path.join(folder.path, name)} after byte {size} "
+            f"could not be taken back: {_why(error)} The thread may have a part of it."
         ) from error
 
 
-def _copy_file(source: str, target: str) -> None:
-    with open(source, "rb") as reading, open(target, "xb") as writing:
+def _copy_file(source: str, folder: Folder, name: str) -> None:
+    with (
+        open(source, "rb") as reading,
+        open(folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as writing,
+    ):
         while chunk := reading.read(1 << 20):
             writing.write(chunk)
         writing.flush()

@@ -9,9 +9,9 @@ that order as well, and a database that is lost later changes nothing.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
@@ -22,15 +22,17 @@ from urllib.parse import quote
 
 import orjson
 
-from threadstore.errors import StoreError
+from threadstore import databases
+from threadstore.errors import StoreError, UnwritableError
+from threadstore.folders import open_folder
 from threadstore.ids import file_stamp, now_text
 from threadstore.locks import BusyError
 from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile
 from threadstore.recorder import UnsettledError, write_all
 
-_STATE = re.compile(r"state_(\d+)\.sqlite")
 _PATIENCE = 5.0  # seconds to wait for Codex's own transactions
 _PAUSE = 0.005
+_ROOM = 128 << 10  # bytes that a transaction needs beside the database, for its log and the index of that
 #: What a new thread does not take over from the row that it is made from.
 _FRESH: dict[str, Any] = {
     "archived": 0,
@@ -87,9 +89,9 @@ class Pointer:
             with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
                 row = connection.execute("SELECT rollout_path FROM threads WHERE id = ?", (thread_id,)).fetchone()
             if before is None or _at_rest(path) != before:
-                raise BusyError("Codex's database is in use.")
+                raise BusyError(f"Codex's database {path} is in use.")
         except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"Codex's database can't be read: {error}.") from error
+            raise StoreError(f"Codex's database {path} can't be read: {error}.") from error
         return None if row is None else str(row[0])
 
     def swap(self, thread_id: str, expected: str, path: str, tokens: int | None) -> bool:
@@ -133,20 +135,19 @@ class Pointer:
     def name(self, thread_id: str, name: str) -> None:
         """Note the name of a legacy thread where it outlives the database: in the index of names (FORMAT 2.3)."""
         entry = {"id": thread_id, "thread_name": name, "updated_at": now_text()}
-        path = os.path.join(self._root, SESSION_INDEX)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        lock = os.open(path + ".lock", flags, 0o600)
-        try:
-            _lock(lock)
-            index = os.open(path, flags | os.O_APPEND, 0o600)
+        with open_folder(self._root, "") as folder:
+            lock = folder.open(f"{SESSION_INDEX}.lock", os.O_RDWR | os.O_CREAT)
             try:
-                size = os.fstat(index).st_size
-                torn = size > 0 and os.pread(index, 1, size - 1) != b"\n"
-                write_all(index, b"\n" * torn + orjson.dumps(entry) + b"\n")
+                _lock(lock)
+                index = folder.open(SESSION_INDEX, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+                try:
+                    size = os.fstat(index).st_size
+                    torn = size > 0 and os.pread(index, 1, size - 1) != b"\n"
+                    write_all(index, b"\n" * torn + orjson.dumps(entry) + b"\n")
+                finally:
+                    os.close(index)
             finally:
-                os.close(index)
-        finally:
-            os.close(lock)
+                os.close(lock)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection | None]:
@@ -155,28 +156,80 @@ class Pointer:
         if path is None:
             yield None
             return
+        _need_room(path)
         try:
             connection = sqlite3.connect(
                 f"file:{quote(path)}?mode=rw", uri=True, timeout=_PATIENCE, isolation_level=None
             )
         except sqlite3.Error as error:
-            raise StoreError(f"Codex's database can't be opened: {error}.") from error
+            raise _explain(error, path, "opened") from error
         try:
-            if not _begin(connection):
+            if not _begin(connection, path):
                 connection.close()
                 yield None
                 return
             yield connection
-            _commit(connection)
+            _commit(connection, path)
         except sqlite3.Error as error:
-            raise StoreError(f"Codex's database can't be written: {error}.") from error
+            raise _explain(error, path, "written") from error
         finally:
             connection.close()
 
     def _newest(self) -> str | None:
-        names = [name for name in os.listdir(self._root) if _STATE.fullmatch(name)]
-        newest = max(names, key=lambda name: int(name[6:-7]), default=None)
-        return None if newest is None else os.path.join(self._root, newest)
+        name = databases.newest(self._root)
+        return None if name is None else os.path.join(self._root, name)
+
+
+def _need_room(path: str) -> None:
+    """Raise before SQLite makes its files beside a database for which there is no room, and leaves them there."""
+    if not os.path.exists(path + "-shm") and _room(path) < _ROOM:
+        raise _full(path)
+
+
+def _room(path: str) -> int:
+    """Bytes that can be written beside a file."""
+    status = os.statvfs(os.path.dirname(path))
+    return status.f_frsize * (status.f_bfree if os.geteuid() == 0 else status.f_bavail)
+
+
+def _is_full(path: str) -> bool:
+    """True when nothing more can be written beside a file: SQLite calls that an I/O error where its log is concerned.
+
+    Only trying tells of a quota.
+    """
+    try:
+        if _room(path) < _ROOM:
+            return True
+        descriptor = os.open(os.path.dirname(path), os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, _ROOM)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return False
+
+
+def _full(path: str) -> UnwritableError:
+    return UnwritableError(
+        f"the disk is full: Codex's database {path} can't be written. Make room there, then try again. "
+        "Nothing was changed.",
+        errno.ENOSPC,
+    )
+
+
+def _explain(error: sqlite3.Error, path: str, what: str) -> StoreError:
+    """The error of SQLite with the file that it is about, and with the system's reason where that can be told."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _is_full(path)):
+        return _full(path)
+    if code == sqlite3.SQLITE_READONLY or (code == sqlite3.SQLITE_CANTOPEN and not os.access(path, os.W_OK)):
+        return UnwritableError(
+            f"Codex's database {path} may not be written: {error}. Make the file and its folder writable for the owner "
+            "of the store, then try again. Nothing was changed.",
+            errno.EACCES,
+        )
+    return StoreError(f"Codex's database {path} can't be {what}: {error}.")
 
 
 def _lock(descriptor: int) -> None:
@@ -234,14 +287,15 @@ def _at_rest(path: str) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _commit(connection: sqlite3.Connection) -> None:
+def _commit(connection: sqlite3.Connection, path: str) -> None:
     try:
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        raise UnsettledError(f"Codex's database failed while it was being written: {error}.") from error
+        message = f"Codex's database {path} failed while it was being written: {error}."
+        raise UnsettledError(message, _explain(error, path, "written")) from error
 
 
-def _begin(connection: sqlite3.Connection) -> bool:
+def _begin(connection: sqlite3.Connection, path: str) -> bool:
     """Begin a transaction; False when this is no database with threads in it.
 
     What can't be read now but may be there (locked, an I/O error, a full disk) must not pass for absent: the pointer
@@ -252,7 +306,7 @@ def _begin(connection: sqlite3.Connection) -> bool:
         connection.execute("SELECT rollout_path FROM threads LIMIT 1")
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
-            raise BusyError("Codex's database is locked by another process; try again.") from error
+            raise BusyError(f"Codex's database {path} is locked by another process; try again.") from error
         if "no such" in str(error):
             return False
         raise

@@ -260,11 +260,13 @@ class Projector:
         return found
 
 
-def replay_lineage(lineage: OpenLineage, *, state: bool) -> Replay:
-    """Rebuild a thread from the end of its log."""
+def replay_lineage(lineage: OpenLineage, *, state: bool, added: Record | None = None) -> Replay:
+    """Rebuild a thread from the end of its log, or as it would be if that record were `added`."""
     leaf = lineage.segments[-1].meta
     paginated = is_paginated(leaf)
     scan = ReverseScan(paginated=paginated, state=state)
+    if added is not None:
+        scan.feed(added, len(lineage.files) - 1)
     for decoded, segment in lineage.newest_first(paginated=paginated):
         if isinstance(decoded, Record) and scan.feed(decoded, segment):
             break

@@ -25,20 +25,27 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from threadstore.errors import StoreError
+from threadstore.errors import StoreError, UnwritableError
 from threadstore.files import pread_exactly
+from threadstore.folders import Folder
 from threadstore.ids import now_text
 from threadstore.lines import Log, backward
 from threadstore.records import Record, decode, is_blank
 
+Failure = OSError | UnwritableError
 _QUEUE = 256  # commands that may wait
 _BATCH = 1 << 20  # bytes written at once
 
 
 class UnsettledError(StoreError):
     """An operation failed in the middle, and what it had written could not be taken back, or nobody can say whether it
-    was done. `message` says what there may be now.
+    was done. `message` says what there may be now; `reason`, where there is one, is the error to raise once it is known
+    that nothing was done.
     """
+
+    def __init__(self, message: str, reason: StoreError | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Durability(Enum):
@@ -98,8 +105,11 @@ class Recorder:
         create: bool,
         durability: Durability = Durability.FSYNC,
         again: bool = True,
+        folder: Folder | None = None,
     ) -> None:
+        """`path` is a name in `folder`, where one is given; it must stay open as long as the recorder."""
         self._path = path
+        self._folder = folder
         self._ordinal = ordinal
         self._create = create
         self._durability = durability
@@ -108,7 +118,7 @@ class Recorder:
         self._descriptor = -1
         self._unsynced = False  # something was written since the last fsync
         self._is_new = False  # the file was made here, and its folder was not synced yet
-        self._lost: OSError | None = None  # what was handed over may not be on the disk
+        self._lost: Failure | None = None  # what was handed over may not be on the disk
         self._commands: queue.Queue[list[Draft] | _Barrier | None] = queue.Queue(_QUEUE)
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
@@ -118,8 +128,8 @@ class Recorder:
         self._commands.put(list(drafts))
 
     def barrier(self) -> None:
-        """Wait until everything appended so far is in the file. Raises OSError when it isn't; it is kept and tried
-        again next time.
+        """Wait until everything appended so far is in the file. Raises OSError or UnwritableError when it isn't; it is
+        kept and tried again next time.
         """
         barrier = _Barrier()
         self._commands.put(barrier)
@@ -151,7 +161,7 @@ class Recorder:
                     self._settle()  # keeps memory bounded; an error is met again at the barrier
         self._forget()
 
-    def _settle(self) -> OSError | None:
+    def _settle(self) -> Failure | None:
         """Write what is pending, trying twice where that was asked for; not after a failed fsync, which can't be made
         good.
         """
@@ -160,7 +170,7 @@ class Recorder:
                 if self._lost is None:
                     self._write_pending()
                 break
-            except OSError as error:
+            except (OSError, UnwritableError) as error:
                 self._forget()
                 if not self._again:
                     self._lost = error
@@ -190,7 +200,7 @@ class Recorder:
         try:
             os.fsync(self._descriptor)
             if self._is_new:
-                sync_folder(os.path.dirname(self._path))
+                self._sync_folder()
         except OSError as error:
             self._lost = error  # a second fsync would succeed without having written anything
             return error
@@ -220,13 +230,22 @@ class Recorder:
         """Open for append, ending a line that was cut."""
         if self._descriptor >= 0:
             return
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._descriptor = os.open(self._path, flags | (os.O_CREAT | os.O_EXCL if self._create else 0), 0o600)
+        flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT | os.O_EXCL if self._create else 0)
+        if self._folder is not None:
+            self._descriptor = self._folder.open(self._path, flags)
+        else:
+            self._descriptor = os.open(self._path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._is_new = self._is_new or self._create
         self._create = False
         size = os.fstat(self._descriptor).st_size
         if size and pread_exactly(self._descriptor, 1, size - 1) != b"\n":
             write_all(self._descriptor, b"\n")
+
+    def _sync_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.sync()
+        else:
+            sync_folder(os.path.dirname(self._path))
 
     def _forget(self) -> None:
         if self._descriptor >= 0:
@@ -239,7 +258,7 @@ class _Barrier:
 
     def __init__(self) -> None:
         self.done = threading.Event()
-        self.error: OSError | None = None
+        self.error: Failure | None = None
 
 
 def write_all(descriptor: int, data: bytes) -> None:

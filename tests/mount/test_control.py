@@ -178,11 +178,16 @@ def test_a_thread_that_is_being_written_is_busy(lab: Lab) -> None:
     before = state(lab.sample.root)
     with (folder / f"{thread}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        for name, request in (("revert", b"before 2"), ("revert", b"dry-run before 2"), ("compact", b"text")):
+        configure(lab, "touch $HOME/was-run")
+        for name, request in (("revert", b"before 2"), ("compact", b"text"), ("compact", b'{"strategy":"auto"}')):
             assert write(lab.thread(thread) / name, request) == errno.EBUSY
             assert "active writer" in answer(lab, thread)["message"]
+        assert write(lab.thread(thread) / "revert", b"dry-run before 2") == 0
+        assert write(lab.thread(thread) / "compact", b"dry-run text") == 0
+        assert answer(lab, thread)["dry_run"] is True
         assert state(lab.sample.root) == before
         assert write(lab.thread(thread) / "fork", b"latest") == 0
+    assert not (lab.folder / "home" / "was-run").exists()
     assert write(lab.thread(thread) / "revert", b"before 2") == 0
 
 
@@ -213,6 +218,35 @@ def test_a_thread_that_is_gone(lab: Lab) -> None:
         os.write(descriptor, b"latest")
     assert caught.value.errno == errno.ENOENT
     os.close(descriptor)
+
+
+def test_the_answer_outlives_the_thread(lab: Lab) -> None:
+    """Who has the file open reads what came of the request with cat, which asks for the size first."""
+    (thread,) = stock(lab, PAGINATED)
+    lab.mount()
+    script = """
+        exec 3<>fork; echo latest >&3
+        find "$LAB/store" -name "rollout-*" -delete
+        until ! test -e "$LAB/mnt/threads/$THREAD"; do sleep 0.05; done
+        cat <&3
+    """
+    code, output, errors = shell(lab, thread, script, THREAD=thread)
+    assert (code, errors) == (0, b"")
+    assert json.loads(output)["status"] == "done"
+
+
+def test_an_error_of_ours_is_answered(lab: Lab) -> None:
+    """EIO, an answer, a line in operations.jsonl, and the trace in the log; the mount goes on."""
+    lab.expected += ["Traceback", "ZeroDivisionError"]
+    (thread,) = stock(lab, PAGINATED)
+    lab.mount(patch="from rolloutfs import engine; engine.Engine._operate = lambda *arguments, **more: 1 / 0")
+    for file, request in (("fork", b"latest"), ("revert", b"before -1"), ("compact", b"a text")):
+        assert write(lab.thread(thread) / file, request) == errno.EIO
+        told = answer(lab, thread, file)
+        assert (told["op"], told["status"], told["error"]) == (file, "failed", "EIO")
+        assert "ZeroDivisionError" in told["message"]
+        assert operations(lab)[-1]["message"] == told["message"]
+    assert "Traceback" in lab.logs()
 
 
 # Handles
@@ -487,7 +521,43 @@ def test_two_mounts_of_one_store(lab: Lab) -> None:
         lab.mountpoint = first
 
 
-@pytest.mark.parametrize("where", ["mnt/state", "home/a-file", "store/sessions"])
+def test_an_answer_that_can_not_be_recorded(lab: Lab) -> None:
+    """The newest one is shown whatever becomes of operations.jsonl, and says that it isn't there; so does the log."""
+    lab.expected.append("can't be written")
+    (thread,) = stock(lab, PAGINATED)
+    lab.mount()
+    assert write(lab.thread(thread) / "fork", b"latest") == 0
+    (path,) = (lab.folder / "state" / "rolloutfs" / "operations").iterdir()
+    path.unlink()
+    path.mkdir()
+    assert write(lab.thread(thread) / "revert", b"before -1") == 0
+    for file in ("fork", "revert", "compact"):
+        told = answer(lab, thread, file)
+        assert (told["op"], told["status"]) == ("revert", "done")
+        assert f"operations.jsonl could not be written ({path}: Is a directory)" in told["message"]
+    assert write(lab.thread(thread) / "revert", b"before 99") == errno.ENOENT
+    assert answer(lab, thread)["error"] == "ENOENT"
+    assert "turn not found" in os.getxattr(lab.thread(thread) / "fork", "user.rolloutfs.error").decode()
+    assert str(path) in lab.logs()
+
+
+def test_nothing_of_ours_is_made_in_the_store(lab: Lab) -> None:
+    """With state and cache in the Codex home: neither the log of a mount in the background, nor a list, nor copies."""
+    (thread,) = stock(lab, PAGINATED)
+    inside = {f"XDG_{name}_HOME": str(lab.sample.root / name) for name in ("STATE", "CACHE")}
+    before = sorted(lab.sample.root.rglob("*"))
+    said = lab.run("mount", lab.sample.root, lab.mountpoint, code=0, **inside).stdout
+    assert "operations.jsonl" in said
+    assert "log" in said
+    assert write(lab.thread(thread) / "fork", b"dry-run latest") == 0
+    assert answer(lab, thread)["dry_run"] is True
+    lab.unmount()
+    told = lab.run("fork", "--dry-run", thread, "--store", lab.sample.root, code=0, **inside)
+    assert "operations.jsonl could not be written" in json.loads(told.stdout)["message"]
+    assert sorted(lab.sample.root.rglob("*")) == before
+
+
+@pytest.mark.parametrize("where", ["mnt/state", "home/a-file", "store/sessions", "store/state"])
 def test_without_a_state_folder_the_mount_remembers_while_it_lives(lab: Lab, where: str) -> None:
     """When it would be covered by the mount, can't be made, or lies in the store."""
     (thread,) = stock(lab, PAGINATED)

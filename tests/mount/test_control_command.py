@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.mount.conftest import Lab
+from tests.mount.conftest import DEADLINE, Lab, is_gone, until
 from tests.mount.control_lab import LEGACY, PAGINATED, state, stock
 from tests.mount.test_control import configure
 
@@ -87,7 +91,10 @@ def test_other_exit_codes(lab: Lab) -> None:
     lab.run("compact", thread, "--auto", "--recent", *store, code=2)
     lab.run("revert", thread, *store, code=2)
     lab.run("compact", thread, lab.folder / "missing", *store, code=2)
-    assert "There is no store" in lab.run("fork", thread, "--store", lab.folder / "nowhere", code=3).stderr
+    told = lab.run("fork", thread, "--store", lab.folder / "nowhere", code=3).stderr
+    assert "There is no store" in told
+    assert "--store STORE" in told
+    assert "mount" not in told
     configure(lab, "exit 1")
     assert json.loads(lab.run("compact", thread, "--auto", *store, code=9).stdout)["status"] == "failed"
 
@@ -99,6 +106,69 @@ def test_a_summary_from_a_program(lab: Lab) -> None:
     told = json.loads(lab.run("compact", thread, "--auto", "--store", lab.sample.root).stdout)
     assert told["status"] == "done"
     assert "lines" in Path(lab.sample.root, told["rollout"]).read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_program_that_writes_the_summary(lab: Lab, number: signal.Signals) -> None:
+    """With all that it has started; the answer and the list say so, no trace is shown, and no folder of ours stays."""
+    (thread,) = stock(lab, PAGINATED)
+    pids = lab.folder / "pids"
+    quoted = shlex.quote(str(pids))
+    configure(lab, f"sleep 1000 & echo $! > {quoted}.new; echo $$ >> {quoted}.new; mv {quoted}.new {quoted}; wait")
+    before = state(lab.sample.root)
+    command = [sys.executable, "-m", "rolloutfs", "compact", thread, "--auto", "--store", str(lab.sample.root)]
+    process = subprocess.Popen(
+        command, env=lab.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=lab.folder
+    )
+    until(pids.exists, "the program runs")
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 130
+    told = json.loads(output)
+    assert (told["status"], told["error"]) == ("failed", "EINTR")
+    assert f"interrupted by {number.name}" in told["message"]
+    assert errors == f"rolloutfs: {told['message']}\n"
+    for pid in pids.read_text().split():
+        until(lambda pid=pid: is_gone(int(pid)), "what the program started is ended")  # type: ignore[misc]  # mypy can't tell the type of such a lambda
+    assert lab.spools() == []
+    assert kept(lab)[-1]["message"] == told["message"]
+    assert state(lab.sample.root) == before
+
+
+def test_an_error_of_ours(lab: Lab) -> None:
+    """One sentence, exit code 1, a line in the list, and no trace."""
+    (thread,) = stock(lab, PAGINATED)
+    script = "from threadstore.store import ThreadStore; ThreadStore.{} = lambda *a, **b: 1 / 0"
+    script += "\nfrom rolloutfs.cli import main; main()"
+    for number, broken in enumerate(("fork", "thread_ids", "__init__")):
+        done = subprocess.run(
+            [sys.executable, "-c", script.format(broken), "fork", thread, "--store", str(lab.sample.root)],
+            env=lab.environment,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert done.stderr.startswith("rolloutfs: an error of rolloutfs itself")
+        assert "ZeroDivisionError" in done.stderr
+        assert done.stderr.count("\n") == 1
+        if number < 2:
+            assert kept(lab)[-1]["error"] == json.loads(done.stdout)["error"] == "EIO"
+    assert lab.spools() == []
+
+
+def test_what_a_file_says_is_read_as_in_the_control_file(lab: Lab) -> None:
+    """A dry run of the largest text, a request, and what is refused."""
+    (thread,) = stock(lab, PAGINATED)
+    before = state(lab.sample.root)
+    path = lab.folder / "text"
+    for text, code in (("\n" * 9 + "x" * 65_500, 0), ('{"strategy":"recent"}', 0), ("undo", 8), ('{"strategy"', 8)):
+        path.write_text(text)
+        told = json.loads(lab.run("compact", "--dry-run", thread, path, "--store", lab.sample.root, code=code).stdout)
+        assert told["dry_run"] is True
+        assert (told["error"] is None) == (code == 0)
+    assert state(lab.sample.root) == before
 
 
 def test_help_names_the_exit_codes(lab: Lab) -> None:

@@ -36,6 +36,12 @@ REQUESTS: dict[str, tuple[str, str]] = {
     "tee-append": ("tee", "echo latest | tee -a fork > /dev/null"),
     "cp": ("cp", 'cp "$LAB/latest" fork'),
     "cp-preserving": ("cp", 'cp --preserve=timestamps "$LAB/latest" fork'),
+    "cp-p": ("cp", 'chmod 640 "$LAB/latest"; cp -p "$LAB/latest" fork'),
+    "rsync-a-inplace": ("rsync", 'rsync -a --inplace "$LAB/latest" fork'),
+    "chmod-after": (
+        "chmod",
+        "echo latest > fork; chmod 640 fork; chown $(id -u):$(id -g) fork; touch -t 202601010000 fork",
+    ),
     "cat": ("cat", 'cat "$LAB/latest" > fork'),
     "dd": ("dd", 'dd if="$LAB/latest" of=fork status=none'),
     "dd-notrunc": ("dd", 'dd if="$LAB/latest" of=fork conv=notrunc,fsync bs=1M status=none'),
@@ -106,7 +112,8 @@ HARMLESS: dict[str, tuple[int, str, str]] = {
     "rm-files": (1, "rm", "rm -f fork revert compact"),
     "ln": (1, "ln", "ln -s fork link; ln fork hard"),
     "mkdir": (1, "mkdir", "mkdir folder"),
-    "chmod": (1, "chmod", "chmod 666 fork"),
+    "chmod": (0, "chmod", "chmod 666 fork; test $(stat -c %a fork) = 600"),
+    "chown": (1, "chown", "chown 4711 fork"),
     "patch": (1, "install", 'install -m 600 "$OTHER/fork" fork'),
 }
 
@@ -180,6 +187,69 @@ def test_a_mistake_is_seen(scene: Scene, name: str) -> None:
         code, reason, _ = scene.run("getfattr -n user.rolloutfs.error --only-values fork; cat fork")
         assert code == 0
         assert reason.count(b"nonsense") == 2
+
+
+@pytest.mark.parametrize("program", ["bash", "dash", "zsh"])
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("undo", "alone"),
+        ("dry-run", "alone"),
+        ("before -1", "alone"),
+        ('{"strategy": recent}', "isn"),
+        ('{"strategy":"recnt"}', "strategy"),
+        ('{\n  "strategy": "recnt"\n}', "strategy"),
+        ('{\n  "strategy": recent\n}', "isn"),
+    ],
+)
+def test_what_can_only_be_a_mistake_is_no_summary(scene: Scene, program: str, text: str, reason: str) -> None:
+    """The shell says so, also when it writes a JSON object line by line, and nothing is changed."""
+    need(program, program)
+    before = state(scene.lab.sample.root)
+    script = (
+        f"printf '%s\n' {shlex.quote(text)} > compact" if program != "bash" else f"echo {shlex.quote(text)} > compact"
+    )
+    code, _, errors = scene.run(script, program)
+    if program == "bash" or "\n" not in text:  # the others write all of it at once
+        assert code != 0
+        assert errors
+    assert state(scene.lab.sample.root) == before
+    assert reason in operations(scene.lab)[-1]["message"]
+    assert operations(scene.lab)[-1]["error"] == "EINVAL"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo 'dry-run my summary' > compact",
+        "printf 'dry-run one\ntwo\n' > compact",
+        'echo \'dry-run {"strategy":"recent"}\' > compact',
+        '{ printf "dry-run "; cat "$LAB/nonsense"; } > compact',
+        "printf 'dry-run \303\274' | dd of=compact bs=1 status=none",
+    ],
+)
+def test_a_dry_run_of_a_compaction(scene: Scene, script: str) -> None:
+    """As the README promises for any request: told, and not done."""
+    before, done = state(scene.lab.sample.root), len(operations(scene.lab))
+    assert scene.run(script) == (0, b"", b"")
+    assert [(line["status"], line["dry_run"]) for line in operations(scene.lab)[done:]] == [("done", True)]
+    assert state(scene.lab.sample.root) == before
+
+
+def test_the_same_request_twice_is_done_twice(scene: Scene) -> None:
+    """On one handle as on two: one write is one request."""
+    before = state(scene.lab.sample.root)
+    assert scene.run("exec 3<>fork; echo latest >&3; echo latest >&3") == (0, b"", b"")
+    assert len(state(scene.lab.sample.root)) == len(before) + 2
+
+
+def test_a_text_may_begin_with_a_cut_character_or_with_our_name(scene: Scene) -> None:
+    """It is judged as a whole."""
+    for text in ("\u00fcber alles", "# rolloutfs: what we made\n\nA file system."):
+        (scene.lab.folder / "text").write_text(text)
+        assert scene.run('dd if="$LAB/text" of=compact bs=1 status=none') == (0, b"", b"")
+        memory = (scene.lab.thread(scene.thread) / "model_input.jsonl").read_text()
+        assert text.replace("\n", "\\n") + '"' in memory.rstrip().rpartition("\n")[2]
 
 
 @pytest.mark.parametrize("name", HARMLESS)

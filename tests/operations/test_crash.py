@@ -295,7 +295,7 @@ def _kind(line: str) -> str:
 
 def _plain(name: str) -> str:
     """The name of a call without what its variants add."""
-    for ending in ("64v2", "v2", "64", "at2", "at", "v", "2"):
+    for ending in ("64v2", "v2", "at64", "64", "at2", "at", "v", "2"):
         if name not in _KINDS:
             name = name.removesuffix(ending) if name.removesuffix(ending) in _KINDS else name
     return name

@@ -36,9 +36,10 @@ def test_undo_passes_over_what_was_never_selected(
     def die(*_: object) -> bool:
         raise KilledError
 
-    with monkeypatch.context() as patch, pytest.raises(KilledError):
+    with monkeypatch.context() as patch:
         patch.setattr(Pointer, "swap", die)
-        store.revert(thread_id, first)
+        with pytest.raises(KilledError):
+            store.revert(thread_id, first)
     store = opened(home)
     assert len(store.rollouts(thread_id)) == 2
     assert turns_of(store, thread_id) == turns

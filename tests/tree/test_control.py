@@ -43,6 +43,16 @@ TURN = "01a22938-636a-7b13-9c9c-8dc745bdc97e"
         ("compact", '{"strategy":"recent"}', Request("compact", strategy="recent")),
         ("compact", ' {"strategy":"auto","dry_run":true}\n', Request("compact", strategy="auto", dry_run=True)),
         ("compact", '{"summary":"it"}', Request("compact", strategy="summary", summary="it")),
+        ("compact", '{"summary":"undo"}', Request("compact", strategy="summary", summary="undo")),
+        ("compact", '\ufeff{"strategy":"recent"}', Request("compact", strategy="recent")),
+        ("compact", "dry-run my summary", Request("compact", strategy="summary", summary="my summary", dry_run=True)),
+        ("compact", " dry-run\n# A\n b\n", Request("compact", strategy="summary", summary="# A\n b", dry_run=True)),
+        ("compact", 'dry-run {"strategy":"recent"}', Request("compact", strategy="recent", dry_run=True)),
+        (
+            "compact",
+            'dry-run\t{"summary":"x","dry_run":false}\n',
+            Request("compact", strategy="summary", summary="x", dry_run=True),
+        ),
     ],
 )
 def test_requests(file: str, text: str, wanted: Request) -> None:
@@ -53,20 +63,23 @@ def test_requests(file: str, text: str, wanted: Request) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "latest",
-        "undo",
+        "latest news",
+        "undo\nlatest\n",
+        "before we began\n",
+        "Undo",
+        "a dry-run",
+        "dry-runs\n",
         "# A heading\n\nand text\n",
         "#only a heading",
         "[1, 2]",
-        "{not JSON",
-        '{"a":1} and more',
-        '{"role":"user"}\n{"role":"assistant"}',  # JSON Lines about something else
-        "dry-run\n",
+        "# rolloutfs: what we did\n\nWe wrote a file system.\n",
+        "# rolloutfs: compact is done",
+        control.usage("compact").decode() + "and more",
         "\ufeff \u2028 text",
     ],
 )
 def test_any_other_text_is_the_summary(text: str) -> None:
-    """In `compact` nothing is a command but a JSON object; lines with # are Markdown."""
+    """In `compact` words within a text, and lines with #, are Markdown, also when they are ours."""
     assert parse("compact", text.encode()) == Request("compact", strategy="summary", summary=text.rstrip())
 
 
@@ -119,6 +132,23 @@ def test_comments_ask_for_nothing(file: str) -> None:
         ("compact", '{"summary":" "}', "isn't empty"),
         ("compact", '{"role":"user"}', "'role' is not known"),
         ("compact", '{"strategy":"recent"}\n{"strategy":"auto"}', "has 2"),
+        ("compact", '{"role":"user"}\n{"role":"assistant"}\n', "has 2"),
+        ("compact", "{not JSON", "isn't one"),
+        ("compact", '\n {"strategy":"recent"', "isn't one"),
+        ("compact", '{"strategy":recent}', '"summary":"…"'),
+        ("compact", '{"a":1} and more', "isn't one"),
+        ("compact", 'dry-run {"strategy":', "isn't one"),
+        ("compact", "latest", '"summary":"…"'),
+        ("compact", "undo\n", "alone"),
+        ("compact", "\n recent \n", "alone"),
+        ("compact", "auto", "alone"),
+        ("compact", "dry-run\n", "alone"),
+        ("compact", "dry-run ", "alone"),
+        ("compact", "dry-run undo", "alone"),
+        ("compact", "before -1\n", "alone"),
+        ("compact", f"through {TURN}", "alone"),
+        ("compact", "before", "alone"),
+        ("compact", "# rolloutfs: compact of another version\n#     echo this > compact\n", "another version"),
         ("compact", "a\0b", "NUL"),
         ("fork", "latest\0", "NUL"),
     ],
@@ -148,14 +178,55 @@ def test_size(file: str) -> None:
 
 @pytest.mark.parametrize("file", control.FILES)
 def test_usage_text_asks_for_nothing(file: str) -> None:
-    """As a whole, in pieces of any size written where they were read, and from another version."""
+    """As a whole, and in pieces of any size written where they were read. The first piece of a text for `compact` may
+    be that of a summary: what it was is seen at its end.
+    """
     text = control.usage(file)
     assert all(line.startswith(b"#") for line in text.split(b"\n")[:-1])
     assert parse(file, text) is None
     assert parse(file, text, 4711) is None  # appended
     for size in (16, 100, 512):
-        assert all(parse(file, text[at : at + size], at) is None for at in range(0, len(text), size))
-    assert parse("compact", b"# rolloutfs: compact, of another version\n") is None
+        first = size if file == "compact" else 0
+        assert all(parse(file, text[at : at + size], at) is None for at in range(first, len(text), size))
+    assert all(parse("compact", control.usage(other)) is None for other in control.FILES)
+
+
+@pytest.mark.parametrize(
+    ("piece", "goes_on"),
+    [
+        (b"\xc3", True),
+        (b"  \n\xe2\x82", True),
+        (b"undoing", True),
+        (b"dry-run ", True),
+        (b"{\n", True),
+        (b'{"strategy": "rec', True),
+        (b'dry-run {"strategy":', True),
+        (b'{"strategy":"recent"}\n', False),
+    ],
+)
+def test_first_pieces(piece: bytes, goes_on: bool) -> None:
+    """What may be the beginning of a summary or of an object, whose characters may be cut, goes on."""
+    request = parse("compact", piece, is_whole=False)
+    assert request is not None
+    assert request.may_go_on is goes_on
+
+
+@pytest.mark.parametrize("piece", [b"{'strategy':\n", b"{strategy:\n", b"undo\n", b"dry-run\n", b"dry-run", b"\xff"])
+def test_first_pieces_that_can_become_nothing(piece: bytes) -> None:
+    """They are refused at once, where a shell sees it."""
+    with pytest.raises(RefusedError):
+        parse("compact", piece, is_whole=False)
+
+
+@given(st.dictionaries(st.text(), st.text() | st.integers(-9, 9) | st.none()), st.integers(1, 9))
+def test_an_object_in_pieces_is_whole_with_its_last_one(document: dict[str, Any], size: int) -> None:
+    """And not before, wherever it is cut."""
+    data = orjson.dumps(document | {"op": "none"}, option=orjson.OPT_INDENT_2)
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    for number, piece in enumerate(pieces[:-1]):
+        assert control.object_so_far(b"".join(pieces[: number + 1]), piece) is None
+    with pytest.raises(RefusedError, match="'none' can't be asked for"):
+        control.object_so_far(data, pieces[-1])
 
 
 def answers() -> list[dict[str, Any]]:
@@ -190,15 +261,17 @@ def test_any_bytes_give_a_request_nothing_or_a_refusal(file: str, data: bytes, o
 
 @given(st.text(max_size=300))
 def test_a_dry_run_of_a_summary_is_the_same_request(text: str) -> None:
-    """Whatever it says; `rolloutfs compact --dry-run FILE` asks like this."""
-    data = text.encode()
+    """Whatever it says."""
     try:
-        request = parse("compact", data)
+        request = parse("compact", text.encode())
     except RefusedError:
         return
-    if request is not None:
-        trial = parse("compact", control.with_dry_run(data))
-        assert trial == Request("compact", strategy=request.strategy, summary=request.summary, dry_run=True)
+    if request is not None and not request.dry_run:
+        trial = parse("compact", f"dry-run {text}".encode())
+        assert trial is not None
+        assert trial.dry_run
+        assert trial.strategy == request.strategy
+        assert (trial.summary or "").strip() == (request.summary or "").strip().removeprefix("\ufeff").strip()
 
 
 def test_requests_are_shown_short() -> None:

@@ -23,7 +23,7 @@ from rolloutfs.control import Request
 from rolloutfs.engine import Engine
 from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
-from rolloutfs.perform import Result, failure, refusal
+from rolloutfs.perform import Result, failure, perform, refusal
 from tests.tree.sample import SampleStore
 
 THREAD = "01a22938-0000-7000-8000-000000000001"
@@ -149,17 +149,17 @@ async def test_a_refused_write_leaves_the_position(desk: Desk) -> None:
     assert (await desk.read(handle, 0))["error"] == "EINVAL"
 
 
-async def test_the_same_bytes_again_act_once(desk: Desk) -> None:
-    """After success the handle says the same again; other bytes, and another handle, are another request."""
-    handle = desk.files.open(THREAD, "fork")
-    for offset in (0, 0, 7):
-        assert await desk.write(handle, b"latest\n", offset) == 0
-        assert (await desk.read(handle))["thread_id"] == "child-1"
-    assert await desk.write(handle, b"before 1\n") == 0
-    assert await desk.write(handle, b"latest\n") == 0
-    assert (await desk.read(handle))["thread_id"] == "child-3"
-    assert await desk.write(desk.files.open(THREAD, "fork"), b"latest\n") == 0
-    assert len(desk.engine.asked) == 4
+@pytest.mark.parametrize(("file", "data"), [("fork", b"latest\n"), ("revert", b"before -1\n"), ("compact", b"{}")])
+async def test_the_same_request_again_is_another_one(desk: Desk, file: str, data: bytes) -> None:
+    """One write is one request: two forks, two turns taken back."""
+    handle = desk.files.open(THREAD, file)
+    data = b'{"strategy":"recent"}' if file == "compact" else data
+    for number, offset in enumerate((0, 0, 7)):
+        assert await desk.write(handle, data, offset) == 0
+        assert (await desk.read(handle))["thread_id"] == f"child-{number + 1}"
+    assert await desk.write(handle, data) == 0
+    assert await desk.write(handle, data) == 0
+    assert len(desk.engine.asked) == 5
 
 
 async def test_a_failed_request_can_be_tried_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,9 +237,63 @@ async def test_a_request_of_several_lines_can_be_json(desk: Desk) -> None:
     """bash writes it line by line as well."""
     handle = desk.files.open(THREAD, "compact")
     for line in (b"{\n", b'"strategy":\n', b'"recent"}\n'):
+        assert desk.engine.asked == []
         assert await desk.write(handle, line) == 0
-    await desk.files.release(handle)
     assert [(request.strategy, request.summary) for request in desk.engine.asked] == [("recent", None)]
+    assert desk.engine.held == 0
+    await desk.files.release(handle)
+    assert len(desk.engine.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("pieces", "codes"),
+    [
+        ([b"{\n", b'"strategy": "recnt"\n', b"}\n"], [0, 0, 22]),
+        ([b"{\n", b'"strategy": recent\n', b"}\n"], [0, 22, 22]),
+        ([b"{\n", b'"op": "compact",\n', b"}\n", b"# the rest\n"], [0, 0, 22, 22]),
+    ],
+)
+async def test_a_wrong_request_of_several_lines_fails_a_write(
+    desk: Desk, pieces: list[bytes], codes: list[int]
+) -> None:
+    """The last line at the latest, and no rest of it becomes a summary."""
+    handle = desk.files.open(THREAD, "compact")
+    assert [await desk.write(handle, piece) for piece in pieces] == codes
+    assert desk.engine.held == 0
+    await desk.files.release(handle)
+    assert desk.engine.asked == []
+    assert orjson.loads(desk.files.fresh(THREAD, "compact"))["error"] == "EINVAL"
+
+
+async def test_a_request_that_ends_too_early_is_not_a_summary(desk: Desk) -> None:
+    """Nobody can be told by an error of write that the end of an object is missing; the answer tells."""
+    handle = desk.files.open(THREAD, "compact")
+    assert await desk.write(handle, b'{"strategy":\n') == 0
+    await desk.files.release(handle)
+    assert desk.engine.asked == []
+    assert "isn't one" in orjson.loads(desk.files.fresh(THREAD, "fork"))["message"]
+
+
+@pytest.mark.parametrize("size", [1, 3, 4096])
+async def test_a_dry_run_of_a_text_in_pieces(desk: Desk, size: int) -> None:
+    """Of any state of the thread once the word is known, and the text may begin with any character."""
+    handle = desk.files.open(THREAD, "compact")
+    data = "dry-run ünd so weiter\n".encode()
+    for at in range(0, len(data), size):
+        assert await desk.write(handle, data[at : at + size], at) == 0
+    await desk.files.release(handle)
+    assert desk.engine.told[-1][0] == Request("compact", strategy="summary", summary="ünd so weiter", dry_run=True)
+    assert desk.engine.held == 0
+
+
+@pytest.mark.parametrize("text", ["ünd", "\U0001f600 smile", "# rolloutfs: ours\n\nsays what\n"])
+async def test_a_text_in_pieces_of_a_byte_may_begin_with_anything(desk: Desk, text: str) -> None:
+    """With a character of several bytes, or as our own texts do."""
+    handle = desk.files.open(THREAD, "compact")
+    for at, byte in enumerate(text.encode()):
+        assert await desk.write(handle, bytes([byte]), at) == 0
+    await desk.files.release(handle)
+    assert summaries(desk) == [text.rstrip()]
 
 
 @pytest.mark.parametrize("size", [1, 10, 16, 100, 4096])
@@ -383,6 +437,105 @@ async def test_errors_are_kept_for_the_thread(desk: Desk) -> None:
     assert error.startswith("EINVAL: 'nonsense'")
 
 
+# Errors of ours, and a journal that can't be written
+
+
+def boom(*arguments: object, **named: object) -> Any:
+    """An error that nobody thought of."""
+    raise ZeroDivisionError("boom")
+
+
+@pytest.mark.parametrize("place", ["operate", "look", "lock", "parse", "journal", "changed"])
+@pytest.mark.parametrize(("file", "data"), [("fork", b"latest"), ("compact", b"a text"), ("compact", b"{}")])
+async def test_an_error_of_ours_has_an_answer(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: str, file: str, data: bytes
+) -> None:
+    """EIO, or it is done; the newest answer is shown, never an older one, the log has a trace, and no lock is kept."""
+    data = b'{"strategy":"recent"}' if data == b"{}" else data
+    first = desk.files.open(THREAD, "fork")
+    assert await desk.write(first, b"before 1") == 0
+    handle = desk.files.open(THREAD, file)
+    if place == "parse":
+        monkeypatch.setattr(control, "parse", boom)
+    elif place == "journal":
+        monkeypatch.setattr(Journal, "append", boom)
+    elif place == "changed":
+        monkeypatch.setattr(desk.files, "_changed", boom)
+    else:
+        monkeypatch.setattr(desk.engine, place, boom)
+    code = await desk.write(handle, data)
+    told = await desk.read(handle)
+    assert code in (0, errno.EIO)
+    fresh = orjson.loads(desk.files.fresh(THREAD, "fork"))
+    assert fresh == told
+    assert fresh["op"] == file
+    if place in ("operate", "parse") or (place == "lock" and data == b"a text"):
+        assert (told["status"], told["error"]) == ("failed", "EIO")
+        assert "ZeroDivisionError: boom" in told["message"]
+        assert desk.files.error(THREAD) == f"EIO: {told['message']}"
+        assert "Traceback" in caplog.text
+    if place in ("journal", "changed", "operate", "parse"):
+        assert "boom" in caplog.text
+    assert desk.engine.held == 0
+
+
+async def test_an_answer_that_can_not_be_recorded_is_shown(desk: Desk, tmp_path: Path) -> None:
+    """By a fresh open, too, with the path and the reason, until the journal has a newer one; also for what failed."""
+    handle = desk.files.open(THREAD, "fork")
+    assert await desk.write(handle, b"latest") == 0
+    folder, path = tmp_path / "state", desk.files._journal.path
+    kept = Path(path).read_bytes()
+    os.unlink(path)
+    os.mkdir(path)
+    for number, (data, status) in enumerate(((b"before 1", "done"), (b"nonsense", "refused"), (b"before 1", "done"))):
+        assert bool(await desk.write(handle, data)) == (status == "refused")
+        fresh = orjson.loads(desk.files.fresh(THREAD, "revert"))
+        assert fresh == await desk.read(handle)
+        assert fresh["status"] == status
+        assert f"operations.jsonl could not be written ({path}: Is a directory)" in fresh["message"]
+        assert desk.files.size(THREAD, "fork") == len(desk.files.fresh(THREAD, "fork"))
+        assert (desk.files.error(THREAD) or "").startswith("EINVAL: 'nonsense'") == (number > 0)
+    os.rmdir(path)
+    assert orjson.loads(desk.files.fresh(THREAD, "fork")) == fresh
+    Path(path).write_bytes(kept)
+    assert orjson.loads(desk.files.fresh(THREAD, "fork"))["thread_id"] == "child-1"
+    assert await desk.write(handle, b"latest") == 0
+    assert orjson.loads(desk.files.fresh(THREAD, "fork"))["message"] is None
+    assert folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (errno.ENOSPC, "Free some space"),
+        (errno.EROFS, "can't be written"),
+        (errno.EACCES, "owner"),
+        (errno.EEXIST, "ask"),
+    ],
+)
+def test_errors_of_the_system_name_the_file_and_what_to_do(
+    sample: SampleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, advice: str
+) -> None:
+    """Also where the system doesn't tell which file it was."""
+    thread = sample.add(1, "hello")
+    store = ThreadStore(str(sample.root), Spool(str(tmp_path)))
+    named = OSError(code, os.strerror(code), "/named/file")
+    for error, request, place in (
+        (named, Request("fork", "latest"), "/named/file"),
+        (OSError(code, os.strerror(code)), Request("fork", "latest"), f"{sample.root}/sessions"),
+        (OSError(code, os.strerror(code)), Request("compact"), f"{sample.root}/{store.head(thread).path}"),
+    ):
+
+        def fail(*arguments: object, error: OSError = error, **more: object) -> None:
+            raise error
+
+        monkeypatch.setattr(ThreadStore, request.op, fail)
+        result = perform(store, thread, request)
+        assert result.code == code
+        assert f"{os.strerror(code)}: {place}. " in result.answer["message"]
+        assert advice in result.answer["message"]
+
+
 # The journal
 
 
@@ -429,8 +582,9 @@ def test_each_store_has_a_journal_outside_of_it(tmp_path: Path, monkeypatch: pyt
     places = [journal.place(str(tmp_path / name / ".codex")) for name in ("a", "b")]
     assert len({*places, journal.place(str(tmp_path / "a" / ".codex"))} - {None}) == 2
     assert journal.place(str(tmp_path / "a"), avoid=str(tmp_path / "state")) is None
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a" / "sessions"))
-    assert journal.place(str(tmp_path / "a")) is None
+    for inside in ("sessions", "state", "."):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a" / inside))
+        assert journal.place(str(tmp_path / "a")) is None
 
 
 # With the library, in place
