@@ -18,7 +18,7 @@ demo: .venv/ready-run
 	@scripts/demo
 
 test: setup
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest --numprocesses=auto --dist=loadfile $(ARGS)
 
 lint: setup
 	$(PY) -m ruff check .

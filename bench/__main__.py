@@ -7,10 +7,20 @@ from pathlib import Path
 
 import click
 
-from bench import cases, report, stores
-from bench.cases import CASES, Settings
+from bench import cases, report, stores, walks
+from bench.cases import Case, Settings
 from bench.server import ROOT
 
+CASES: dict[str, Case] = {
+    "first-byte": cases.first_byte,
+    "sequential": cases.sequential,
+    "scans": cases.scans,
+    "requests": walks.requests,
+    "live": walks.live,
+    "walks": walks.walks,
+    "huge": walks.huge,
+    "memory": cases.memory,
+}
 PAGE = ROOT / "docs" / "benchmarks.md"
 
 

@@ -52,7 +52,7 @@ Case = Callable[[Path, Settings], Table]
 
 
 @contextmanager
-def _store(name: str, folder: Path, settings: Settings) -> Iterator[Path]:
+def store_of(name: str, folder: Path, settings: Settings) -> Iterator[Path]:
     """A store of that name, gone afterwards: the large ones would not fit on a disk together."""
     root = folder / "store"
     try:
@@ -61,11 +61,13 @@ def _store(name: str, folder: Path, settings: Settings) -> Iterator[Path]:
         shutil.rmtree(root)
 
 
-def _ms(sample: Sample) -> str:
+def ms(sample: Sample) -> str:
+    """The median in milliseconds, with its spread."""
     return f"{sample.median * 1e3:.1f} ms ± {sample.spread / 2:.0%}"
 
 
-def _ratio(sample: Sample, reference: Sample) -> str:
+def ratio(sample: Sample, reference: Sample) -> str:
+    """One median as a multiple of another."""
     return f"{sample.median / reference.median:.2f}"
 
 
@@ -83,7 +85,7 @@ def _first_byte(path: Path) -> float:
 
 def first_byte(folder: Path, settings: Settings) -> Table:
     """`effective_history.jsonl` of the thread of a gigabyte, and what its log costs natively."""
-    with _store("checkpoints", folder, settings) as store:
+    with store_of("checkpoints", folder, settings) as store:
         rollout = store / rollout_name(THREAD)
         reads = reads_of(store, folder / "spool", THREAD, View.EFFECTIVE_HISTORY)
         plain = folder / "plain"
@@ -121,12 +123,12 @@ def first_byte(folder: Path, settings: Settings) -> Table:
         plain.unlink()
     tail = samples["tail"]
     rows = [
-        ("first byte, no worker process yet", _ms(samples["cold"]), _ratio(samples["cold"], tail)),
-        ("first byte, a worker process runs", _ms(samples["warm"]), _ratio(samples["warm"], tail)),
-        ("first byte, opened a second time", _ms(samples["again"]), _ratio(samples["again"], tail)),
-        (f"native: `tail -c {reads.total}` of the log, whole", _ms(tail), "1"),
-        (f"native: `cat` of a plain file of {_mb(size)}", _ms(samples["plain"]), _ratio(samples["plain"], tail)),
-        ("starting a Python with what a worker imports", _ms(samples["python"]), _ratio(samples["python"], tail)),
+        ("first byte, no worker process yet", ms(samples["cold"]), ratio(samples["cold"], tail)),
+        ("first byte, a worker process runs", ms(samples["warm"]), ratio(samples["warm"], tail)),
+        ("first byte, opened a second time", ms(samples["again"]), ratio(samples["again"], tail)),
+        (f"native: `tail -c {reads.total}` of the log, whole", ms(tail), "1"),
+        (f"native: `cat` of a plain file of {_mb(size)}", ms(samples["plain"]), ratio(samples["plain"], tail)),
+        ("starting a Python with what a worker imports", ms(samples["python"]), ratio(samples["python"], tail)),
     ]
     text = (
         f"{stores.RECIPES['checkpoints'].says}. Of the log {_mb(reads.total)} are read, each byte "
@@ -150,7 +152,7 @@ def _read_by_processes(store: Path, folder: Path) -> int:
 def sequential(folder: Path, settings: Settings) -> Table:
     """Reading whole files."""
     rows = []
-    with _store("checkpoints", folder, settings) as store:
+    with store_of("checkpoints", folder, settings) as store:
         for name, inside in (("effective_history.jsonl", EFFECTIVE), ("the raw rollout", "rollouts/current")):
             plain = folder / "plain"
             with mounted(store, folder) as mount:
@@ -168,7 +170,7 @@ def sequential(folder: Path, settings: Settings) -> Table:
             plain.unlink()
             reference = Sample(tuple(native))
             rows += [
-                (f"{name}, {_mb(size)}: {when}", f"{size / sample.median / 1e6:.0f} MB/s", _ratio(reference, sample))
+                (f"{name}, {_mb(size)}: {when}", f"{size / sample.median / 1e6:.0f} MB/s", ratio(reference, sample))
                 for when, sample in (("first", Sample(tuple(first))), ("again", Sample(tuple(again))))
             ]
             rows.append((f"{name}: native", f"{size / reference.median / 1e6:.0f} MB/s", "1"))
@@ -190,7 +192,7 @@ def scans(folder: Path, settings: Settings) -> Table:
         ("none", View.FULL_HISTORY),
         ("zst", View.EFFECTIVE_HISTORY),
     ):
-        with _store(name, folder, settings) as store:
+        with store_of(name, folder, settings) as store:
             size = _decoded_size(store)
             reads = reads_of(store, folder / "spool", THREAD, view)
             shutil.rmtree(folder / "spool", ignore_errors=True)
@@ -210,7 +212,7 @@ def scans(folder: Path, settings: Settings) -> Table:
                     f"{samples['scan'].median:.2f} s ± {samples['scan'].spread / 2:.0%}",
                     f"{size / samples['scan'].median / 1e6:.0f} MB/s",
                     _times(reads.most),
-                    _ratio(samples["scan"], samples["cat"]),
+                    ratio(samples["scan"], samples["cat"]),
                 )
             )
     return Table(
@@ -235,7 +237,7 @@ def memory(folder: Path, settings: Settings) -> Table:
     """The most that was resident in any process while everything of a thread is read."""
     rows = []
     for name, recipe in stores.RECIPES.items():
-        with _store(name, folder, settings) as store, mounted(store, folder) as mount:
+        with store_of(name, folder, settings) as store, mounted(store, folder) as mount:
             peaks = read_everything(mount)
         rows.append((recipe.says, f"{peaks.server / MIB:.0f} MiB", f"{peaks.worker / MIB:.0f} MiB"))
     read = ", ".join(f"`{view.value}`" for view in READ_WHOLE)
@@ -255,48 +257,6 @@ def read_everything(mount: Mount, views: tuple[View, ...] = READ_WHOLE) -> Peaks
         else:
             timing.quiet_command(["find", mount.path, "-size", "+1"])
     return peaks
-
-
-def small(folder: Path, settings: Settings) -> Table:
-    """Walking over many small threads."""
-    rows = []
-    with _store("small", folder, settings) as store:
-        plain = folder / "plain"
-        with mounted(store, folder) as mount:
-            shutil.copytree(mount.path / "threads", plain, symlinks=True)
-        for words in (["ls", "-lR"], ["find"], ["find", "-size", "+1"]):
-            native, first, again = [], [], []
-            for _ in range(settings.runs):
-                native.append(_walk(words, plain))
-                with mounted(store, folder) as mount:
-                    first.append(_walk(words, mount.path / "threads"))
-                    again.append(_walk(words, mount.path / "threads"))
-            reference = Sample(tuple(native))
-            rows += [
-                (f"`{' '.join(words)}`: {when}", _ms(sample), _ratio(sample, reference))
-                for when, sample in (("first", Sample(tuple(first))), ("again", Sample(tuple(again))))
-            ]
-            rows.append((f"`{' '.join(words)}`: native, a plain copy of the tree", _ms(reference), "1"))
-        shutil.rmtree(plain)
-    return Table(
-        "Walking over 2,000 threads",
-        "`ls -lR` and `find -size` ask for sizes, so the first walk makes every derived file.",
-        ("", "median", "÷ native"),
-        rows,
-    )
-
-
-def _walk(words: list[str], place: Path) -> float:
-    return timing.command([words[0], str(place), *words[1:]] if words[0] == "find" else [*words, str(place)])
-
-
-CASES: dict[str, Case] = {
-    "first-byte": first_byte,
-    "sequential": sequential,
-    "scans": scans,
-    "memory": memory,
-    "small": small,
-}
 
 
 def pin() -> int:

@@ -55,20 +55,37 @@ def _below(pid: int) -> list[int]:
     return found
 
 
+def command(*arguments: str | Path) -> list[str]:
+    """Our command line."""
+    return [sys.executable, "-m", "rolloutfs", *map(str, arguments)]
+
+
 @contextmanager
-def mounted(store: Path, folder: Path) -> Iterator[Mount]:
-    """Mount a store below `folder`, which also takes the server's cache and log."""
+def mounted(store: Path, folder: Path, **more: str) -> Iterator[Mount]:
+    """Mount a store below `folder`, which also takes the server's cache and log; `more` for its environment."""
     place = folder / "mnt"
     place.mkdir(exist_ok=True)
-    server = subprocess.Popen(
-        [sys.executable, "-m", "rolloutfs", "mount", "-f", str(store), str(place)],
-        env=_environment(folder),
-        stdout=subprocess.DEVNULL,
-        cwd=folder,
-    )
+    words = command("mount", "-f", store, place)
+    with _serving(words, folder, place, "README.md", **more) as server:
+        yield Mount(store, place, server)
+
+
+@contextmanager
+def loopback(tree: Path, folder: Path) -> Iterator[Path]:
+    """A plain tree, served by pyfuse3 as it comes."""
+    place = folder / "loopback"
+    place.mkdir(exist_ok=True)
+    with _serving([sys.executable, "-m", "bench.loopback", str(tree), str(place)], folder, place, "."):
+        yield place
+
+
+@contextmanager
+def _serving(words: list[str], folder: Path, place: Path, name: str, **more: str) -> Iterator[int]:
+    """The pid of a server, ended and unmounted afterwards; `name` is in its mount."""
+    server = subprocess.Popen(words, env=environment(folder) | more, stdout=subprocess.DEVNULL, cwd=folder)
     try:
-        _await_mount(place, server)
-        yield Mount(store, place, server.pid)
+        _await_mount(place, name, server)
+        yield server.pid
     finally:
         server.send_signal(signal.SIGTERM)
         try:
@@ -79,7 +96,8 @@ def mounted(store: Path, folder: Path) -> Iterator[Mount]:
             server.wait()
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
+    """An environment of its own below a folder."""
     return {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{ROOT}:{ROOT / 'core'}",
@@ -89,9 +107,9 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _await_mount(place: Path, server: subprocess.Popen[bytes]) -> None:
+def _await_mount(place: Path, name: str, server: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + PATIENCE
-    while not (os.path.ismount(place) and (place / "README.md").exists()):
+    while not (os.path.ismount(place) and (place / name).exists()):
         if server.poll() is not None or time.monotonic() > end:
             raise RuntimeError(f"the mount did not come up (exit status {server.returncode})")
         time.sleep(0.005)

@@ -15,7 +15,7 @@ from bench.rollout import RolloutWriter, rollout_name, uuid
 from bench.text import TextPool
 from bench.thread import MIB, THREAD, Author, Checkpoints, Shape, write_thread
 
-SMALL_THREADS = 2000
+SMALL_THREADS, MANY_THREADS, HUGE_THREADS = 2000, 20_000, 100_000
 WARM = uuid(0, 2)  # a thread of a few megabytes beside a large one
 CHILD = uuid(0, 3)  # a fork of the large one
 
@@ -61,8 +61,8 @@ def _large_lines(root: Path, scale: int) -> None:
     longline.write_large_lines(root / rollout_name(THREAD), 3000 // scale, 233_000)
 
 
-def _small(root: Path, scale: int) -> None:
-    for number in range(SMALL_THREADS // scale):
+def _small(root: Path, scale: int, count: int) -> None:
+    for number in range(count // scale):
         thread = uuid(5, number)
         stamp = f"2026-{number % 11 + 1:02}-{number % 27 + 1:02}T10-00-00"
         with RolloutWriter(root / rollout_name(thread, stamp), paginated=number % 2 == 0) as out:
@@ -104,7 +104,10 @@ RECIPES = {
         ),
         Recipe("images", "300 images in each of 100 checkpoints, 0.6 GB", _images),
         Recipe("lines", "700 MB in 3,000 tool outputs, no checkpoint", _large_lines),
-        Recipe("small", "2,000 threads of a few kilobytes", _small),
+        *(
+            Recipe(name, f"{count:,} threads of a few kilobytes", functools.partial(_small, count=count))
+            for name, count in (("small", SMALL_THREADS), ("many", MANY_THREADS), ("huge", HUGE_THREADS))
+        ),
     )
 }
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from threadstore.errors import StoreError
+from threadstore.projection import View
 from threadstore.store import Links
 
 from rolloutfs import freshness, readme
@@ -26,11 +27,14 @@ from rolloutfs.tree import Kind, Node, Tree
 BLOCK = 128 << 10  # bytes that programs are told to read at once
 _ALWAYS_THERE = frozenset({Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE})
 _EXACT_AT_ONCE = frozenset({Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER})
+#: What may come, go or change without an event in the store that we could tell it from.
+_UNTOLD = frozenset(
+    {Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FORKS, Kind.AGENTS}
+)
 _SUBFOLDERS = {Kind.ROOT: 2, Kind.THREAD: 2, Kind.LINEAGE: 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(NamedTuple):
     """What `stat` shows, and for how many seconds the kernel may rely on it."""
 
     ino: int
@@ -116,6 +120,7 @@ class Describer:
         clock: Clock,
         control_size: Callable[[str, str], int] = lambda thread, file: 0,
     ) -> None:
+        self.patience = freshness.Patience()
         self._control_size = control_size
         self._store = store
         self._files = files
@@ -132,7 +137,7 @@ class Describer:
             return self._exact(ino, node, None)
         told = self._contents.glance(ino, node)
         if told is not None:
-            return self._made(ino, node, told, freshness.FIXED if node.kind is Kind.README else freshness.CHANGING)
+            return self._made(ino, node, told)
         told = self._contents.announced(ino) or Announced(0, 0, 0)
         return self._made(ino, node, told, freshness.UNKNOWN)
 
@@ -153,7 +158,7 @@ class Describer:
             return self._made(ino, node, told, freshness.UNKNOWN)
         if self._contents.is_frozen(ino):  # the number may be that of the present content again in an instant
             return self._made(ino, node, told, freshness.UNKNOWN)
-        return self._made(ino, node, told, freshness.FIXED if node.kind is Kind.README else freshness.CHANGING)
+        return self._made(ino, node, told)
 
     def _control(self, ino: int, node: Node, *, is_known: bool = False) -> Attributes:
         """With `is_known` the thread may be gone: who has the file open reads an answer from it."""
@@ -164,22 +169,29 @@ class Describer:
             if not is_known:
                 raise
             times = (0, 0)
-        return self._made(ino, node, Announced(size, *times, 0o600), freshness.CHANGING)
+        return self._made(ino, node, Announced(size, *times, 0o600))
 
     def _exact(self, ino: int, node: Node, links: Links | None) -> Attributes:
         size = len(os.fsencode(self._tree.target(node, links))) if node.is_link else 0
         told = Announced(size, *self._clock.of_node(node))
         self._contents.tell(ino, told)
-        return self._made(ino, node, told, freshness.CHANGING)
+        return self._made(ino, node, told)
 
-    def _made(self, ino: int, node: Node, told: Announced, seconds: float) -> Attributes:
+    def _made(self, ino: int, node: Node, told: Announced, seconds: float | None = None) -> Attributes:
+        kept = freshness.CHANGING if node.kind in _UNTOLD else self.patience.seconds(told.mtime_ns)
+        if seconds is None:
+            own = node.view is View.THREAD  # its name may change in a file that we don't compare
+            seconds = freshness.FIXED if node.kind is Kind.README else freshness.CHANGING if own else kept
         if node.is_folder:
             kind, permissions, nlink = stat.S_IFDIR, 0o700, self._folder_nlink(node)
         elif node.is_link:
             kind, permissions, nlink = stat.S_IFLNK, 0o777, 1
         else:
             kind, permissions, nlink = stat.S_IFREG, told.mode, 1
-        entry = freshness.FIXED if node.kind in _ALWAYS_THERE else freshness.CHANGING
+        if node.kind in _ALWAYS_THERE:
+            entry = freshness.FIXED
+        else:
+            entry = kept if self._contents.is_steady(node) else freshness.CHANGING
         return Attributes(ino, kind | permissions, nlink, told.size, told.mtime_ns, told.ctime_ns, seconds, entry)
 
     def _folder_nlink(self, node: Node) -> int:

@@ -16,14 +16,13 @@ Rules, and where they come from:
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import logging
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from threadstore.errors import StoreError
 from threadstore.projection import Basis, Projection, StoreView, View
@@ -44,8 +43,7 @@ _RETRY = 1.0  # seconds that the kernel's second walk along a path may take
 _ATTEMPTS = 4  # at a content that is replaced again and again while we look
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(NamedTuple):
     """What the kernel was told about an inode: bytes, ns, permission bits."""
 
     size: int
@@ -169,13 +167,28 @@ class Contents:
         if state is not None:
             self._follows(ino, state, version)
 
+    def is_steady(self, node: Node) -> bool:
+        """True for a file that was never shown under another number."""
+        return self._highest.get(node.ino) is None
+
     def glance(self, ino: int, node: Node) -> Announced | None:
         """Attributes that are known without computing anything; None for what has to be measured."""
+        if node.kind is Kind.VIEW:
+            known = self._known.get(node.ino)
+            if known is None or ino in self._open or not self._holds(node, known.projection):
+                return None
+            return self._tell(ino, node, known, known.size)
         if node.kind is Kind.README:
             return self._tell(ino, node, self._readme, self._readme.size)
-        if node.kind is not Kind.STORE_FILE or ino in self._open:
+        if node.kind not in (Kind.STORE_FILE, Kind.ROLLOUT) or ino in self._open:
             return None
-        version = Plain.of(node.name, self._files.shown(node.name))
+        path = node.name
+        if node.kind is Kind.ROLLOUT:
+            rollout = self._tree.rollout_names(node.thread)[node.name]
+            if rollout.compressed:
+                return None
+            path = rollout.path
+        version = Plain.of(path, self._files.shown(path))
         return self._tell(ino, node, version, version.size)
 
     def _tell(self, ino: int, node: Node, version: Version, size: int) -> Announced:
@@ -227,10 +240,11 @@ class Contents:
     def _handle(self, ino: int, state: _Open, version: Version, invalidate: Callable[[int], None]) -> tuple[int, bool]:
         state.handles += 1
         signature = state.reader.signature
-        keep = self._opened.get(ino) == signature
+        before = self._opened.get(ino)
+        keep = before == signature
         self._opened.put(ino, signature)
         told = self._announced.get(ino)
-        if not keep or (told is not None and told.size != state.reader.size):
+        if (before is not None and not keep) or (told is not None and told.size != state.reader.size):
             invalidate(ino)
         number, self._next_handle = self._next_handle, self._next_handle + 1
         self._handles[number] = _Handle(ino, state)
@@ -286,7 +300,7 @@ class Contents:
     def _frozen(self, ino: int) -> Announced:
         told = self._announced.get(ino)
         size = self._open[ino].reader.size
-        return dataclasses.replace(told, size=size) if told is not None else Announced(size, 0, 0)
+        return told._replace(size=size) if told is not None else Announced(size, 0, 0)
 
     # Versions
 

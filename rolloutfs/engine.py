@@ -14,6 +14,7 @@ from typing import Protocol, cast
 from threadstore.errors import StoreError
 from threadstore.locks import writer_lock
 from threadstore.names import RolloutFile
+from threadstore.neighbours import Edges
 from threadstore.projection import Projection, StoreView, View
 from threadstore.seen import Seen
 from threadstore.store import Links, ThreadStore, Times
@@ -34,12 +35,17 @@ class FullStore(Store, Protocol):
 
     root: str
 
-    def refresh(self) -> bool: ...  # noqa: D102  described in ThreadStore
+    def refresh(self) -> set[str]: ...  # noqa: D102  described in ThreadStore
+    @property
+    def is_scanned(self) -> bool: ...  # noqa: D102
+    def reverted(self) -> set[str]: ...  # noqa: D102
     def times(self, thread_id: str) -> Times: ...  # noqa: D102
     def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
     def project_rollout(self, rollout: RolloutFile) -> Projection: ...  # noqa: D102
     def project_store(self, view: StoreView) -> Projection: ...  # noqa: D102
     def links(self, thread_id: str) -> Links: ...  # noqa: D102
+    def unread_heads(self) -> list[RolloutFile]: ...  # noqa: D102
+    def learn_edges(self, rollouts: list[RolloutFile], found: Edges) -> None: ...  # noqa: D102
     def cost(self, thread_id: str) -> int: ...  # noqa: D102
     def is_current(self, thread_id: str, projection: Projection) -> bool: ...  # noqa: D102
     def seen(self, thread_id: str) -> Seen: ...  # noqa: D102
@@ -57,9 +63,13 @@ class Engine:
         """Let workers do what takes long, from now on."""
         self._pool = pool
 
+    def is_small(self, thread: str) -> bool:
+        """True for a thread that is projected in place: sending it to a worker would cost more."""
+        return self.store.cost(thread) <= self._small
+
     async def project(self, thread: str, view: View) -> Projection:
         """One derived file of a thread."""
-        if self._pool is None or self.store.cost(thread) <= self._small:
+        if self._pool is None or self.is_small(thread):
             return self.store.project(thread, view)
         return await self._pool.run(worker.project, thread, view)
 
@@ -77,9 +87,11 @@ class Engine:
 
     async def links(self, thread: str) -> Links:
         """The links of a thread to others."""
-        if self._pool is None or len(self.store.thread_ids()) <= FEW:
-            return self.store.links(thread)
-        return await self._pool.run(worker.links, thread)
+        if self._pool is not None:
+            unread = self.store.unread_heads()
+            if len(unread) > FEW:
+                self.store.learn_edges(unread, await self._pool.run(worker.edges, tuple(unread)))
+        return self.store.links(thread)
 
     def look(self, thread: str) -> Seen | None:
         """The state of a thread now; None for one that can't be told."""

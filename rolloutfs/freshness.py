@@ -1,8 +1,9 @@
 """How long an answer may be relied on: the one place for that policy.
 
-The kernel keeps attributes and names for the times below; a change is seen after that long at the latest, and by an
-OPEN at once.  Our own view of which rollouts exist is renewed as often as it can be without costing more than a few
-percent.
+The kernel keeps attributes and names for the times below. While the store is watched it is told of every change, and
+the times are only a net below that; else a change is seen after that long at the latest. An OPEN sees it at once either
+way. Without a watch our own view of which rollouts exist is renewed as often as it can be without costing more than a
+few percent.
 """
 
 from __future__ import annotations
@@ -11,10 +12,29 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-CHANGING: Final = 1.0  # seconds; everything below threads/ and store/
+CHANGING: Final = 1.0  # seconds; what may change without our being told
+LIVE: Final = 5.0  # seconds; what is watched and was changed within the last `_QUIET_AFTER`
+QUIET: Final = 3600.0  # seconds; what is watched and older
 FIXED: Final = 3600.0  # seconds; the names that are always there
 UNKNOWN: Final = 0.0  # the attributes are a placeholder: ask again before using them
+_QUIET_AFTER = 3600 * 1_000_000_000  # ns
 _SHARE = 20  # what is done again and again may take 1/20 of the time
+
+
+class Patience:
+    """Says how long the kernel may keep what it is told of a file or folder."""
+
+    __slots__ = ("_clock", "watched")
+
+    def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
+        self._clock = clock
+        self.watched = False  # while this is true, `Operations` invalidates what changes
+
+    def seconds(self, mtime_ns: int) -> float:
+        """For what was last changed at this time (Unix, ns)."""
+        if not self.watched:
+            return CHANGING
+        return QUIET if self._clock() - mtime_ns > _QUIET_AFTER else LIVE
 
 
 class Share:
@@ -44,7 +64,7 @@ class Share:
 class Rescans:
     """Calls `rescan` when it is due."""
 
-    def __init__(self, rescan: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rescan: Callable[[], object], clock: Callable[[], float] = time.monotonic) -> None:
         self._rescan = rescan
         self._share = Share(clock)
 

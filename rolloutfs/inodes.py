@@ -117,6 +117,18 @@ class DynamicNumbers(Generic[N]):
                 return node
             probe += 1
 
+    def find(self, key: str) -> int | None:
+        """The number of a key; None when the kernel doesn't know it."""
+        probe = 0
+        while True:
+            ino = compose(self._digest(key, probe), DYNAMIC)
+            known = self._known.get(ino)
+            if known is None:
+                return None
+            if known.key == key:
+                return ino
+            probe += 1
+
     def node(self, ino: int) -> N:
         """The node of a number; KeyError when the kernel shouldn't know it."""
         return self._known[canonical(ino)].node

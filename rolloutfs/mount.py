@@ -27,17 +27,19 @@ from typing import NoReturn
 import pyfuse3
 import trio
 from threadstore.errors import StoreError
+from threadstore.filestates import RememberedStates
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import checks, journal, logs, readme, spoolfolder
+from rolloutfs import checks, journal, logs, readme, requestloop, spoolfolder
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.journal import Journal
 from rolloutfs.mounttable import SUBTYPE
-from rolloutfs.operations import Operations
+from rolloutfs.operations import WAITING, Operations
 from rolloutfs.pool import open_pool
 from rolloutfs.spoolfolder import SpoolFolder
+from rolloutfs.watch import open_watch
 from rolloutfs.worker import Place
 
 log = logging.getLogger(__name__)
@@ -77,7 +79,8 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
         if kept is None or not journal.is_usable(kept):
             kept = os.path.join(spool.path, _PRIVATE_JOURNAL)
             say("There is no folder for operations.jsonl ($XDG_STATE_HOME): it is kept until the unmount.")
-        server = _Server(_open_store(root, spool.path), spool, place, Journal(kept), request)
+        states = RememberedStates(root)
+        server = _Server(_open_store(root, spool.path, states), states, spool, place, Journal(kept), request)
     except BaseException:
         spool.remove()
         raise
@@ -91,9 +94,9 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
         say("There is no folder for a log ($XDG_STATE_HOME): the server writes none.")
 
 
-def _open_store(root: str, spool: str) -> ThreadStore:
+def _open_store(root: str, spool: str, states: RememberedStates) -> ThreadStore:
     try:
-        return ThreadStore(root, Spool(spool))
+        return ThreadStore(root, Spool(spool), states)
     except StoreError as error:
         raise MountError(error.message, Exit.STORE) from error
 
@@ -102,8 +105,15 @@ class _Server:
     """A mount that the kernel knows; `serve` answers for it, once, and ends it and the spool."""
 
     def __init__(
-        self, store: ThreadStore, spool: SpoolFolder, mountpoint: str, past: Journal, request: Request
+        self,
+        store: ThreadStore,
+        states: RememberedStates,
+        spool: SpoolFolder,
+        mountpoint: str,
+        past: Journal,
+        request: Request,
     ) -> None:
+        self._states = states
         self._spool = spool
         self._place = Place(store.root, spool.path)
         self._engine = Engine(store, None)
@@ -130,6 +140,7 @@ class _Server:
         clean = False
         try:
             _allow_files()
+            requestloop.enable(WAITING)
             trio.run(self._main, ready)
             clean = True
         finally:
@@ -148,11 +159,20 @@ class _Server:
 
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(end_on_signal)
+                    nursery.start_soon(self._watch)
+                    await nursery.start(pool.warm)
                     self._operations.controls.use(nursery)
                     ready()
                     await pyfuse3.main()
                     await self._operations.controls.finish()
                     nursery.cancel_scope.cancel()
+
+    async def _watch(self) -> None:
+        """Hear of changes to the store, where that can be done."""
+        watch = open_watch(self._place.root, self._states, self._operations.note)
+        if watch is not None:
+            self._operations.use(watch)
+            await watch.run()
 
 
 def _hint(options: frozenset[str]) -> str:

@@ -48,5 +48,21 @@ def find(mountpoint: str) -> Mount | None:
     return next((mount for mount in reversed(parse(table)) if mount.mountpoint == mountpoint), None)
 
 
+def filesystem(path: str) -> str:
+    """The type of the file system that a path lies on; empty when it can't be told."""
+    try:
+        device = os.stat(path).st_dev
+        with open("/proc/self/mountinfo", "rb") as file:
+            table = file.read()
+    except OSError:
+        return ""
+    wanted = f"{os.major(device)}:{os.minor(device)}".encode()
+    for line in table.split(b"\n"):
+        fields = line.split(b" ")
+        if len(fields) > 6 and fields[2] == wanted and b"-" in fields:
+            return _text(fields[fields.index(b"-") + 1])
+    return ""
+
+
 def _text(field: bytes) -> str:
     return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), field))

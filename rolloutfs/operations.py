@@ -13,6 +13,7 @@ import errno
 import functools
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -32,8 +33,9 @@ from pyfuse3 import (
     StatvfsData,
     XAttrNameT,
 )
+from threadstore import databases
 from threadstore.errors import StoreError
-from threadstore.names import is_thread_id
+from threadstore.names import is_thread_id, parse_rollout
 from threadstore.store import Links
 
 from rolloutfs import freshness, handles
@@ -42,8 +44,10 @@ from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
 from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
+from rolloutfs.requestloop import Waiting
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import Kind, Listing, Node, Tree, needs_links
+from rolloutfs.tree import README, ROOT, Kind, Listing, Node, Tree, needs_links
+from rolloutfs.watch import Changes, Watch
 from rolloutfs.worker import code_of
 
 log = logging.getLogger(__name__)
@@ -52,11 +56,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+#: Of all handlers of this process; pyfuse3 serves one mount a process.
+WAITING = Waiting()
+#: Requests by the name of their handler, since the mount.
+REQUESTS: Counter[str] = Counter()
+
+
 def guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Let a handler fail with an errno only."""
+    """Let a handler fail with an errno only, and count it."""
+    name = handler.__name__
 
     @functools.wraps(handler)
     async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        REQUESTS[name] += 1
+        WAITING.handlers += 1
         try:
             return await handler(*args, **kwargs)
         except FUSEError:
@@ -67,10 +80,13 @@ def guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Corouti
         except Exception as error:
             log.exception("%s%r failed", handler.__name__, args[1:])
             raise FUSEError(errno.EIO) from error
+        finally:
+            WAITING.handlers -= 1
 
     return wrapper
 
 
+_APART = frozenset({ROOT, README})  # what is known of these doesn't depend on which threads there are
 _ERROR = b"user.rolloutfs.error"  # the extended attribute of control files
 
 
@@ -91,6 +107,10 @@ class Operations(pyfuse3.Operations):
         self._engine = engine
         self._describer = Describer(engine.store, files, self.tree, self.contents, clock, self.controls.size)
         self._rescans = freshness.Rescans(engine.store.refresh)
+        self._watch: Watch | None = None
+        self._heads: dict[str, str] = {}  # selected paths of the threads that have several rollouts
+        self._heads_looked = freshness.Share()
+        self._heads_moved = False
         self._listings: dict[int, Listing] = {}
         self._next_listing = 1
         self._uid, self._gid = os.getuid(), os.getgid()
@@ -102,7 +122,7 @@ class Operations(pyfuse3.Operations):
         """Find a name in a folder."""
         if self.controls.ending:
             await self.controls.settled()
-        self._rescans.perhaps()
+        self._look(parent_inode)
         parent = self._node(parent_inode)
         text = os.fsdecode(name)
         if parent.kind is Kind.THREADS and text not in self._engine.store and is_thread_id(text):
@@ -110,6 +130,8 @@ class Operations(pyfuse3.Operations):
         node = self.tree.lookup(parent, text, await self._links(parent))
         await self.contents.settle(node)
         attributes = self._describer.glance(node)
+        if not attributes.attr_seconds and node.kind is Kind.VIEW and self._engine.is_small(node.thread):
+            attributes = await self._describer.measure(attributes.ino, node, None)  # it will be asked for at once
         self.tree.remember(node)
         return self._entry(attributes)
 
@@ -123,7 +145,7 @@ class Operations(pyfuse3.Operations):
         """Exact attributes."""
         if self.controls.ending:
             await self.controls.settled()
-        self._rescans.perhaps()
+        self._look(inode)
         node = self._node(inode)
         return self._entry(await self._describer.measure(inode, node, await self._links(node)))
 
@@ -140,7 +162,7 @@ class Operations(pyfuse3.Operations):
         """Take a snapshot of a folder, so that a listing has every name once."""
         if self.controls.ending:
             await self.controls.settled()
-        self._rescans.perhaps()
+        self._look(inode)
         node = self._node(inode)
         listing = self.tree.listing(node, await self._links(node))
         number, self._next_listing = self._next_listing, self._next_listing + 1
@@ -174,7 +196,7 @@ class Operations(pyfuse3.Operations):
         if self.controls.ending:
             await self.controls.settled()
         node = self._node(inode)
-        self._rescans.perhaps()
+        self._look(inode)
         if node.kind is Kind.CONTROL:
             self._engine.store.head(node.thread)  # KeyError when the thread is gone
             number = self.controls.open(node.thread, node.name, writable=bool(flags & os.O_ACCMODE))
@@ -324,18 +346,86 @@ class Operations(pyfuse3.Operations):
         """There are none to remove."""
         self._refuse(errno.ENOTSUP)
 
-    # After an operation
+    # Changes of the store
+
+    def use(self, watch: Watch) -> None:
+        """Rely on a watch that tells `note` of every change, for as long as it is active."""
+        self._watch = watch
+        if self._engine.store.is_scanned:  # what changed between that scan and the watch was heard by nobody
+            self._engine.store.refresh()
+        self._describer.patience.watched = True
+
+    def _look(self, inode: int) -> None:
+        """Before an answer about an inode: take note of what happened to the store until now."""
+        if inode in _APART:
+            return
+        if self._watch is not None and self._watch.is_active:
+            self._watch.drain()
+            if self._heads_moved and self._heads_looked.is_due():
+                self._look_at_heads()
+        else:
+            self._rescans.perhaps()
+
+    def note(self, changes: Changes) -> None:
+        """Something happened to the store: make the kernel ask again for what may be different now."""
+        if self._watch is not None and not self._watch.is_active:
+            self._describer.patience.watched = False
+        store = self._engine.store
+        touched: set[str] = set()
+        if changes.folders or changes.everything:
+            touched = store.refresh()
+            self._invalidate_root()
+            for thread in touched:
+                if thread not in store:
+                    _drop_entry(self.tree.threads, thread)
+        if changes.everything:
+            touched = set(store.thread_ids())
+        for path in changes.files:
+            rollout = parse_rollout(path)
+            if rollout is not None:
+                touched.add(rollout.thread_id)
+            elif databases.is_part(path):
+                self._heads_moved = True
+            for ino in self.tree.known_in_store(path):
+                _invalidate(ino)
+        for path in changes.folders:
+            for ino in self.tree.known_in_store(path):
+                _invalidate(ino)
+        for thread in touched:
+            self._invalidate_thread(thread)
+
+    def _look_at_heads(self) -> None:
+        """The database was written: which threads go on from another rollout than before?"""
+        self._heads_moved = False
+        with self._heads_looked:
+            now = {thread: self._engine.store.head(thread).path for thread in self._engine.store.reverted()}
+        for thread, path in now.items():
+            if self._heads.get(thread, path) != path:
+                self._invalidate_thread(thread)
+        self._heads = now
 
     def _changed(self, thread: str) -> None:
         """Make the kernel ask again for what an operation on a thread may have changed."""
-        nodes = [node for _, node in self.tree.family(thread)] if thread in self._engine.store else []
-        for node in (*nodes, *self.tree.root_nodes(), self.tree.root):
+        self._invalidate_root()
+        self._invalidate_thread(thread)
+
+    def _invalidate_root(self) -> None:
+        for node in (*self.tree.root_nodes(), self.tree.root):
             for ino in self.contents.numbers(node):
                 _invalidate(ino)
-        for name, node in self.tree.family(thread) if nodes else ():
+
+    def _invalidate_thread(self, thread: str) -> None:
+        if thread not in self._engine.store:
+            return
+        folder = self.tree.folder(thread)
+        _invalidate(folder.ino)
+        for ino in self.tree.known_rollouts(thread):
+            _invalidate(ino)
+        for name, node in self.tree.family(thread):
+            for ino in self.contents.numbers(node):
+                _invalidate(ino)
             if self.contents.is_open(node.ino):  # its number may have to change for who opens it next
-                parent = self.tree.folder(thread).ino
-                pyfuse3.invalidate_entry_async(InodeT(parent), FileNameT(os.fsencode(name)), 0, ignore_enoent=True)
+                _drop_entry(folder, name)
 
     # Translation
 
@@ -363,6 +453,11 @@ class Operations(pyfuse3.Operations):
         entry.st_atime_ns = entry.st_mtime_ns = attributes.mtime_ns
         entry.st_ctime_ns = attributes.ctime_ns
         return entry
+
+
+def _drop_entry(folder: Node, name: str) -> None:
+    """Make the kernel look a name up again; done by a thread of pyfuse3's, since it would deadlock here (FUSE 6.2)."""
+    pyfuse3.invalidate_entry_async(InodeT(folder.ino), FileNameT(os.fsencode(name)), 0, ignore_enoent=True)
 
 
 def _invalidate(ino: int) -> None:

@@ -52,6 +52,7 @@ class Pool:
         self._changing = trio.CapacityLimiter(WORKERS)  # so that what changes something doesn't wait for replays
         self._jobs: dict[Hashable, _Job] = {}
         self._scopes: set[trio.CancelScope] = set()
+        self._warm: trio.Event | None = None  # set when the first worker has started
         self._closed = False
 
     async def run(self, function: Callable[..., worker.Answer[R]], *args: Hashable) -> R:
@@ -75,6 +76,7 @@ class Pool:
         with trio.CancelScope() as scope:
             self._scopes.add(scope)
             try:
+                await self._started()
                 job.answer = await self._context.run_sync(
                     function, self._place, *args, kill_on_cancel=True, limiter=self._limiter
                 )
@@ -94,6 +96,7 @@ class Pool:
         with trio.move_on_after(seconds) as scope:
             self._scopes.add(scope)
             try:
+                await self._started()
                 return cast(
                     "worker.Answer[R]",
                     await self._context.run_sync(
@@ -109,6 +112,21 @@ class Pool:
             raise InterruptedJobError(errno.EIO, "the mount was ended meanwhile")
         log.warning("%s%r was cut off after %g s", function.__name__, args[:1], seconds)
         raise InterruptedJobError(errno.ETIMEDOUT, f"this took longer than {seconds:g} s and was cut off")
+
+    async def warm(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start a worker before it is needed; jobs that come meanwhile wait for it rather than start another one."""
+        self._warm = trio.Event()
+        task_status.started()
+        try:
+            await self._context.run_sync(worker.nothing, self._place, kill_on_cancel=True)
+        except Exception:  # whoever needs a worker will be told
+            log.warning("No worker process could be started ahead of need.", exc_info=True)
+        finally:
+            self._warm.set()
+
+    async def _started(self) -> None:
+        if self._warm is not None:
+            await self._warm.wait()
 
     def close(self) -> None:
         """Cut off what runs, and refuse what comes."""

@@ -20,8 +20,8 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import NoReturn, Protocol
+from enum import IntEnum, auto
+from typing import NamedTuple, NoReturn, Protocol
 
 from threadstore.names import RolloutFile
 from threadstore.projection import StoreView, View
@@ -30,10 +30,10 @@ from threadstore.store import Links
 from rolloutfs import inodes
 from rolloutfs.storefiles import StoreFiles
 
-ROOT = 1  # the kernel's number for the root
+ROOT, README = 1, 2  # inode numbers; the first is the kernel's
 
 
-class Kind(Enum):
+class Kind(IntEnum):
     """What a node is; decides its type, its content and where its times come from."""
 
     ROOT = auto()
@@ -76,8 +76,7 @@ LINKS = frozenset({Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LI
 _NEED_LINKS = frozenset({Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS})
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """One file, folder or link.
 
     `name` is that of a control file, the one below rollouts/, or the path below the store; `target` that of a link.
@@ -120,7 +119,7 @@ class Listing:
 
 # The slots of what is always there. Never renumber them: inode numbers must stay.
 _AT_ROOT: dict[int, tuple[str, Kind, StoreView | None, str]] = {
-    2: ("README.md", Kind.README, None, ""),
+    README: ("README.md", Kind.README, None, ""),
     3: ("threads", Kind.THREADS, None, ""),
     4: ("store", Kind.STORE, None, ""),
     5: ("problems.jsonl", Kind.ROOT_LINK, None, "store/problems.jsonl"),
@@ -158,6 +157,7 @@ _IN_LINEAGE: dict[int, tuple[str, Kind, View | None]] = {
     36: ("agents", Kind.AGENTS, None),
 }
 _CURRENT = 48
+_THREADS = 3
 _FIXED_ROOT = {**_AT_ROOT, **_IN_STORE}
 _FIXED_THREAD = {**_IN_THREAD, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
 
@@ -174,6 +174,9 @@ class Tree:
         self, store: Store, files: StoreFiles, threads: inodes.ThreadNumbers | None = None, *, controls: bool = False
     ) -> None:
         self._in_thread = {**_IN_THREAD, **(_CONTROLS if controls else {})}
+        self._slots_in_thread = tuple(self._in_thread)
+        self._slot_of = {row[0]: slot for slot, row in self._in_thread.items()}
+        self._names_in_thread = [row[0] for row in self._in_thread.values()]
         self._store = store
         self._files = files
         self._threads = threads if threads is not None else inodes.ThreadNumbers()
@@ -215,6 +218,9 @@ class Tree:
         if parent.kind is Kind.STORE_FOLDER or (parent.kind is Kind.STORE and name not in _STORE_VIEW_NAMES):
             path = f"{parent.name}/{name}" if parent.name else name
             return self._store_node(path, self._files.shown(path))
+        if parent.kind is Kind.THREAD:
+            slot = self._slot_of.get(name)
+            return _missing(name) if slot is None else self._made(parent.thread, parent.ino, slot)
         listing = self.listing(parent, links)
         return listing.node(listing.names.index(name)) if name in listing.names else _missing(name)
 
@@ -228,9 +234,10 @@ class Tree:
             return Listing(ids, lambda position: self._thread_node(ids[position], 0))
         if kind is Kind.THREAD:
             self._store.head(thread)  # KeyError when the thread is gone
-            return self._fixed(
-                [self._thread_node(thread, slot) for slot in self._in_thread],
-                [row[0] for row in self._in_thread.values()],
+            base = folder.ino
+            return Listing(
+                self._names_in_thread,
+                lambda position: self._made(thread, base, self._slots_in_thread[position]),
             )
         if kind is Kind.LINEAGE:
             slots = [slot for slot, row in _IN_LINEAGE.items() if self._has_target(row[1], links)]
@@ -257,6 +264,11 @@ class Tree:
             return f"../../{thread}" if thread is not None and thread in self._store else _missing(node.kind.name)
         return node.target
 
+    @property
+    def threads(self) -> Node:
+        """The folder of all threads."""
+        return self._root_node(_THREADS)
+
     def folder(self, thread: str) -> Node:
         """The folder of a thread, which must be in the store."""
         return self._thread_node(thread, 0)
@@ -265,6 +277,17 @@ class Tree:
         """Everything with a fixed name in a thread's folder and in lineage/, with those names."""
         slots = {**self._in_thread, **_IN_LINEAGE}
         return [(row[0], self._thread_node(thread, slot)) for slot, row in slots.items()]
+
+    def known_in_store(self, path: str) -> list[int]:
+        """The numbers under which the kernel may know a file or folder of the store, below store/."""
+        kinds = (Kind.STORE_FILE, Kind.STORE_FOLDER)
+        found = (self._dynamic.find(f"{kind.name}\0{path}") for kind in kinds)
+        return [ino for ino in found if ino is not None]
+
+    def known_rollouts(self, thread: str) -> list[int]:
+        """The numbers under which the kernel may know the files below rollouts/."""
+        found = (self._dynamic.find(f"{Kind.ROLLOUT.name}\0{thread}\0{name}") for name in self.rollout_names(thread))
+        return [ino for ino in found if ino is not None]
 
     def root_nodes(self) -> list[Node]:
         """The files, folders and links in the root and the derived ones in store/."""
@@ -289,11 +312,13 @@ class Tree:
         return Node(slot, kind, view=view, target=target)
 
     def _thread_node(self, thread: str, slot: int) -> Node:
-        ino = inodes.compose(self._threads.of(thread), slot)
-        if slot == 0:
-            return Node(ino, Kind.THREAD, thread)
+        base = inodes.compose(self._threads.of(thread), 0)
+        return self._made(thread, base, slot) if slot else Node(base, Kind.THREAD, thread)
+
+    def _made(self, thread: str, base: int, slot: int) -> Node:
+        """A node with a fixed name in the folder of a thread, whose number is `base`."""
         name, kind, view = _FIXED_THREAD[slot]
-        return Node(ino, kind, thread, view, name if kind is Kind.CONTROL else "")
+        return Node(base | slot, kind, thread, view, name if kind is Kind.CONTROL else "")
 
     def _store_node(self, path: str, status: os.stat_result) -> Node:
         kind = Kind.STORE_FOLDER if stat.S_ISDIR(status.st_mode) else Kind.STORE_FILE

@@ -10,6 +10,8 @@ take the worker down.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import os
 import resource
@@ -21,10 +23,11 @@ from typing import Generic, TypeVar
 
 from threadstore.errors import StoreError, UnreadableError
 from threadstore.names import RolloutFile
+from threadstore.neighbours import Edges
 from threadstore.projection import Projection, StoreView, View
 from threadstore.seen import Seen
 from threadstore.spool import Spool
-from threadstore.store import Links, ThreadStore
+from threadstore.store import ThreadStore
 
 from rolloutfs.control import Request
 from rolloutfs.perform import Result, perform
@@ -34,6 +37,7 @@ GROWTH = (
     100 << 20
 )  # bytes resident; a worker that keeps more of its jobs than this, beside the store itself, is replaced
 _FILES = 4096
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # numbers of mallopt(3)
 
 R = TypeVar("R")
 
@@ -108,9 +112,14 @@ def project_store(place: Place, view: StoreView) -> Answer[Projection]:
     return _run(place, lambda store: store.project_store(view))
 
 
-def links(place: Place, thread: str) -> Answer[Links]:
-    """`ThreadStore.links`."""
-    return _run(place, lambda store: store.links(thread))
+def edges(place: Place, rollouts: tuple[RolloutFile, ...]) -> Answer[Edges]:
+    """`ThreadStore.edges`."""
+    return _run(place, lambda store: store.edges(list(rollouts)))
+
+
+def nothing(place: Place) -> Answer[bool]:
+    """Open the store, so that the next job needn't."""
+    return _run(place, lambda store: bool(store.refresh()) or True)
 
 
 def operate(place: Place, thread: str, request: Request, expected: Seen | None, held: bool) -> Answer[Result]:
@@ -122,6 +131,7 @@ def begin(parent: int) -> None:
     """Set a new worker process up; `parent` is the pid of the serving process."""
     os.nice(NICENESS)
     os.chdir("/")
+    _keep_memory()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < _FILES else _FILES, hard))
     try:
@@ -131,6 +141,14 @@ def begin(parent: int) -> None:
     if os.getppid() != parent:  # it ended, and its number was given away
         os._exit(0)
     threading.Thread(target=_end_with, args=(watched,), daemon=True).start()
+
+
+def _keep_memory() -> None:
+    """Let the C library reuse large blocks instead of giving them back after each line of a log."""
+    with contextlib.suppress(AttributeError):  # a C library without mallopt
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, 64 << 20)
+        mallopt(_M_TRIM_THRESHOLD, 128 << 20)
 
 
 def _end_with(pidfd: int) -> None:

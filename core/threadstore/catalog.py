@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from threadstore.errors import Problem
+from threadstore.filestates import FileStates
 from threadstore.names import ARCHIVED, SESSIONS, RolloutFile, parse_rollout
 
 _RESOLUTION = 50_000_000  # ns within which two changes of a folder may bear one mtime
@@ -33,33 +34,52 @@ class _Folder:
 class Catalog:
     """The rollouts of a store by thread and by rollout id.
 
-    Invariant: after `refresh`, `threads` and `by_rollout` hold exactly the rollouts of `_folders`, each once.
+    Invariant: after `refresh`, `_threads` holds exactly the rollouts of `_folders`, each once, and `_named_otherwise`
+    those whose rollout id isn't the id of their thread; `several` are the threads with more than one.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, states: FileStates) -> None:
         self.root = root
-        self.threads: dict[str, tuple[RolloutFile, ...]] = {}
-        self.by_rollout: dict[str, tuple[RolloutFile, ...]] = {}
+        self._states = states
+        self._threads: dict[str, tuple[RolloutFile, ...]] = {}
+        self.several: set[str] = set()
+        self._named_otherwise: dict[str, list[RolloutFile]] = {}
         self.version = 0
         self._folders: dict[str, _Folder] = {}
 
-    def refresh(self) -> bool:
-        """Read the folders that changed; True when any rollout came or went."""
+    @property
+    def threads(self) -> dict[str, tuple[RolloutFile, ...]]:
+        """The rollouts of each thread, oldest first. The folders are read when this is asked for the first time."""
+        if not self.version:
+            self.refresh()
+        return self._threads
+
+    def refresh(self) -> set[str]:
+        """Read the folders that changed; gives the threads of which rollouts came or went."""
         seen: set[str] = set()
-        changed = False
+        came: list[RolloutFile] = []
+        went: list[RolloutFile] = []
         todo = [name for name in _ROOTS if os.path.isdir(os.path.join(self.root, name))]
         while todo:
             path = todo.pop()
             seen.add(path)
-            folder, fresh = self._visit(path)
-            changed = changed or fresh
+            before = self._folders.get(path)
+            folder = self._visit(path)
+            if folder is not before:
+                was = before.rollouts if before is not None else {}
+                came += [rollout for key, rollout in folder.rollouts.items() if was.get(key) != rollout]
+                went += [rollout for key, rollout in was.items() if folder.rollouts.get(key) != rollout]
             todo += folder.folders
         for gone in self._folders.keys() - seen:
-            del self._folders[gone]
-            changed = True
-        if changed:
-            self._arrange()
-        return changed
+            went += self._folders.pop(gone).rollouts.values()
+        if came or went or not self.version:
+            self._arrange(came, went)
+        return {rollout.thread_id for rollout in (*came, *went)}
+
+    def of_rollout(self, rollout_id: str) -> list[RolloutFile]:
+        """The files of a rollout, the preferred one last; usually there is one."""
+        first = [rollout for rollout in self.threads.get(rollout_id, ()) if rollout.rollout_id == rollout_id]
+        return sorted(first + self._named_otherwise.get(rollout_id, []), key=preference)
 
     def folders(self) -> list[str]:
         """The folders that were read, relative to the root."""
@@ -84,27 +104,30 @@ class Catalog:
             found += _twins(thread_id, rollouts)
         return found
 
-    def _visit(self, path: str) -> tuple[_Folder, bool]:
+    def _visit(self, path: str) -> _Folder:
+        """The folder as it is now: the known object when it is the same."""
         known = self._folders.get(path)
         full = os.path.join(self.root, path)
         try:
-            status = os.stat(full)
+            status = os.stat(full) if path in _ROOTS else self._states.lstat(path)
         except OSError as error:
-            return self._unreadable(path, known, error)
+            return self._unreadable(path, error)
         identity = (status.st_dev, status.st_ino, status.st_mtime_ns)
         if known is not None and known.identity == identity and known.read_at - status.st_mtime_ns > _RESOLUTION:
-            return known, False
+            return known
         folder = _Folder(identity, time.time_ns())
         try:
             with os.scandir(full) as entries:
-                for entry in sorted(entries, key=lambda entry: entry.name):
+                for entry in entries:
                     _sort(entry, path, folder)
         except OSError as error:
-            return self._unreadable(path, known, error)
+            return self._unreadable(path, error)
+        folder.folders.sort()
+        folder.problems.sort(key=lambda problem: problem.path)
         self._folders[path] = folder
-        return folder, known is None or known.rollouts != folder.rollouts or known.folders != folder.folders
+        return folder
 
-    def _unreadable(self, path: str, known: _Folder | None, error: OSError) -> tuple[_Folder, bool]:
+    def _unreadable(self, path: str, error: OSError) -> _Folder:
         problem = Problem(
             "no_permission",
             path,
@@ -114,19 +137,32 @@ class Catalog:
             "its threads are not shown",
         )
         folder = self._folders[path] = _Folder((0, 0, 0), 0, problems=[problem])
-        return folder, known is None or bool(known.rollouts)
+        return folder
 
-    def _arrange(self) -> None:
-        threads: dict[str, list[RolloutFile]] = {}
-        for folder in self._folders.values():
-            for rollout in folder.rollouts.values():
-                threads.setdefault(rollout.thread_id, []).append(rollout)
-        self.threads = {thread_id: _named(threads[thread_id]) for thread_id in sorted(threads)}
-        by_rollout: dict[str, list[RolloutFile]] = {}
-        for rollouts in self.threads.values():
-            for rollout in rollouts:
-                by_rollout.setdefault(rollout.rollout_id, []).append(rollout)
-        self.by_rollout = {key: tuple(sorted(files, key=preference)) for key, files in by_rollout.items()}
+    def _arrange(self, came: list[RolloutFile], went: list[RolloutFile]) -> None:
+        """Bring `_threads` and `_named_otherwise` up to date."""
+        lost = set(went)
+        gained: dict[str, list[RolloutFile]] = {}
+        for rollout in came:
+            gained.setdefault(rollout.thread_id, []).append(rollout)
+        for thread_id in gained.keys() | {rollout.thread_id for rollout in went}:
+            kept = [rollout._replace(twin=0) for rollout in self._threads.get(thread_id, ())]
+            files = [rollout for rollout in kept if rollout not in lost] + gained.get(thread_id, [])
+            if files:
+                self._threads[thread_id] = _named(files)
+            else:
+                self._threads.pop(thread_id, None)
+            if len(files) > 1:
+                self.several.add(thread_id)
+            else:
+                self.several.discard(thread_id)
+        self._threads = dict(sorted(self._threads.items()))
+        for rollout in went:
+            if rollout.rollout_id != rollout.thread_id:
+                self._named_otherwise[rollout.rollout_id].remove(rollout)
+        for rollout in came:
+            if rollout.rollout_id != rollout.thread_id:
+                self._named_otherwise.setdefault(rollout.rollout_id, []).append(rollout)
         self.version += 1
 
 
@@ -139,12 +175,14 @@ def preference(rollout: RolloutFile) -> tuple[bool, str, str, bool]:
 
 def _named(rollouts: list[RolloutFile]) -> tuple[RolloutFile, ...]:
     """Oldest first; where two files would be shown under one name, the later ones are numbered."""
+    if len(rollouts) == 1:
+        return (rollouts[0],)
     rollouts.sort(key=preference)
     names: dict[str, int] = {}
     result = []
     for rollout in rollouts:
         number = names[rollout.shown] = names.get(rollout.shown, 0) + 1
-        result.append(replace(rollout, twin=number - 1) if number > 1 else rollout)
+        result.append(rollout._replace(twin=number - 1) if number > 1 else rollout)
     return tuple(result)
 
 

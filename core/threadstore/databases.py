@@ -21,12 +21,22 @@ _STATE = re.compile(r"state_(\d+)\.sqlite", re.ASCII)
 _EMPTY, _WITHOUT_THREADS, _FILLED = 1, 0, 2
 
 
+def is_database(name: str) -> bool:
+    """True for the name of a state database in the root of a store."""
+    return _STATE.fullmatch(name) is not None
+
+
+def is_part(path: str) -> bool:
+    """True for a state database and for the files that SQLite keeps beside it."""
+    return is_database(path.removesuffix("-wal").removesuffix("-shm").removesuffix("-journal"))
+
+
 def newest(root: str) -> str | None:
     """The name of the newest database with threads in it; without such a one, the newest with a table of threads, or
     else the newest. What is no regular file is never opened: a FIFO would make us wait.
     """
     try:
-        names = [name for name in os.listdir(root) if _STATE.fullmatch(name) and _size(os.path.join(root, name))]
+        names = [name for name in os.listdir(root) if is_database(name) and _size(os.path.join(root, name))]
     except OSError:
         return None
     names.sort(key=lambda name: int(name[6:-7]), reverse=True)

@@ -23,6 +23,7 @@ from urllib.parse import quote
 from threadstore import databases
 from threadstore.catalog import preference
 from threadstore.errors import Problem
+from threadstore.filestates import FileStates
 from threadstore.names import RolloutFile
 
 _COLUMNS = (
@@ -68,9 +69,12 @@ class StateDatabase:
     database.
     """
 
-    def __init__(self, root: str, scratch: str) -> None:
-        self._root = root
+    def __init__(self, files: FileStates, scratch: str) -> None:
+        self._root = files.root
+        self._files = files
+        self._system = FileStates(files.root)
         self._scratch = scratch
+        self._databases: tuple[list[str], list[str]] = ([], [])  # names in the root, and those of databases among them
         self._identity: Identity | None = None
         self._connection: sqlite3.Connection | None = None
         self._copy: str | None = None
@@ -79,13 +83,20 @@ class StateDatabase:
 
     def identity(self) -> Identity:
         """What `stat` says of the database and its log; changes whenever a row may have changed."""
-        name = self._newest()
-        return () if name is None else tuple(self._stat(name + suffix) for suffix in ("", "-wal"))
+        return self._identity_in(self._files)
+
+    def _identity_in(self, files: FileStates) -> Identity:
+        name = self._newest(files)
+        return () if name is None else tuple(_stat(files, name + suffix) for suffix in ("", "-wal"))
+
+    def _is_still(self, identity: Identity | None) -> bool:
+        """Ask the system, whatever is remembered: nothing was changed while we were reading."""
+        return self._identity_in(self._system) == identity
 
     def row(self, thread_id: str) -> Row | None:
         """The row of a thread, None without one and without a usable database."""
-        for _ in range(_ATTEMPTS):
-            self._refresh()
+        for attempt in range(_ATTEMPTS):
+            self._refresh(self._system if attempt else self._files)
             if self._connection is None:
                 return None
             try:
@@ -93,17 +104,17 @@ class StateDatabase:
                     f"SELECT {', '.join(self._columns)} FROM threads WHERE id = ?", (thread_id,)
                 ).fetchone()
             except sqlite3.Error as error:
-                if self.identity() == self._identity:
+                if self._is_still(self._identity):
                     self._fail(str(error))
                     return None
                 continue
-            if self._copy is not None or self.identity() == self._identity:
+            if self._copy is not None or self._is_still(self._identity):
                 return None if found is None else self._row(found)
         return None
 
     def ids(self) -> list[str]:
         """The ids of all threads that have a row."""
-        self._refresh()
+        self._refresh(self._files)
         if self._connection is None:
             return []
         try:
@@ -130,21 +141,21 @@ class StateDatabase:
             **{key: texts.get(key) for key in _COLUMNS if key not in ("rollout_path", "archived")},
         )
 
-    def _newest(self) -> str | None:
+    def _newest(self, files: FileStates) -> str | None:
         """The database in use."""
-        return databases.newest(self._root)
-
-    def _stat(self, name: str) -> tuple[str, int, int, int, int]:
         try:
-            status = os.stat(os.path.join(self._root, name), follow_symlinks=False)
+            names = files.names()
         except OSError:
-            return name, 0, 0, 0, 0
-        if not stat.S_ISREG(status.st_mode):
-            return name, 0, 0, 0, 0
-        return name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+            return None
+        if names is not self._databases[0]:
+            self._databases = names, [name for name in names if databases.is_database(name)]
+        found = self._databases[1]
+        if len(found) > 1:
+            return databases.newest(self._root)
+        return found[0] if found and _stat(files, found[0])[2] else None
 
-    def _refresh(self) -> None:
-        identity = self.identity()
+    def _refresh(self, files: FileStates) -> None:
+        identity = self._identity_in(files)
         if identity == self._identity:
             return
         self.close()
@@ -174,11 +185,11 @@ class StateDatabase:
         self._copy = tempfile.mkdtemp(prefix="state-", dir=self._scratch)
         target = os.path.join(self._copy, "state.sqlite")
         for _ in range(_ATTEMPTS):
-            before = self.identity()
+            before = self._identity_in(self._system)
             shutil.copyfile(os.path.join(self._root, name), target)
             if before[1][3]:
                 shutil.copyfile(os.path.join(self._root, name + "-wal"), target + "-wal")
-            if self.identity() == before:
+            if self._is_still(before):
                 self._identity = before
                 break
         with closing(sqlite3.connect(target)) as connection:
@@ -198,6 +209,17 @@ class StateDatabase:
             "threads are selected by file names, as Codex does without a database; "
             "names of paginated threads are not known",
         )
+
+
+def _stat(files: FileStates, name: str) -> tuple[str, int, int, int, int]:
+    """Name, device, inode, size, mtime; zeros for what is no regular file."""
+    try:
+        status = files.lstat(name)
+    except OSError:
+        return name, 0, 0, 0, 0
+    if not stat.S_ISREG(status.st_mode):
+        return name, 0, 0, 0, 0
+    return name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from typing import NamedTuple
 
 from threadstore.files import open_regular
+from threadstore.filestates import FileStates
 from threadstore.lines import Log, forward
 from threadstore.names import RolloutFile
 from threadstore.opened import first_bytes, first_dialect, open_rollout
+from threadstore.projection import Basis
 from threadstore.records import Json, Skip, decode, is_blank, loads
 from threadstore.spool import Spool
 
@@ -23,30 +26,48 @@ _MOST = 4096  # metas that are remembered
 _SEARCHED = 8 << 20  # bytes of a file in which a meta is looked for
 
 
+class _Known(NamedTuple):
+    """A meta, the file that it was read from and how its first line begins."""
+
+    basis: Basis
+    first: bytes
+    meta: Json
+
+    def is_of(self, basis: Basis, first: bytes) -> bool:
+        """True for the same log, which may have grown."""
+        return (self.basis.dev, self.basis.ino, self.first) == (basis.dev, basis.ino, first)
+
+
 class Metas:
     """Reads the session metas of a store's rollouts."""
 
-    def __init__(self, root: str, spool: Spool) -> None:
-        self._root = root
+    def __init__(self, states: FileStates, spool: Spool) -> None:
+        self._root = states.root
+        self._states = states
         self._spool = spool
-        self._known: OrderedDict[tuple[str, int, int, bytes], Json] = OrderedDict()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
 
     def read(self, rollout: RolloutFile) -> Json:
         """A rollout's session meta without its long texts; empty when the file has none."""
+        known = self._known.get(rollout.path)
+        if known is not None and known.basis == self._states.basis(rollout.path):
+            self._known.move_to_end(rollout.path)
+            return known.meta
         descriptor = open_regular(self._root, rollout.path)
         status = os.fstat(descriptor)
         log = Log(descriptor, status.st_size)
         try:
-            key = (rollout.path, status.st_dev, status.st_ino, first_bytes(descriptor))
-            known = self._known.get(key)
-            if known is not None:
-                self._known.move_to_end(key)
-                return known
-            meta = self._read_compressed(rollout) if rollout.compressed else read_meta(log)
+            basis = Basis(rollout.path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+            first = first_bytes(descriptor)
+            if known is not None and known.is_of(basis, first):
+                meta = known.meta
+            else:
+                meta = self._read_compressed(rollout) if rollout.compressed else read_meta(log)
         finally:
             log.close()
         if meta:
-            self._known[key] = meta
+            self._known[rollout.path] = _Known(basis, first, meta)
+            self._known.move_to_end(rollout.path)
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)
         return meta

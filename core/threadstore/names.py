@@ -8,7 +8,7 @@ local time of the machine that wrote them; they order rollouts and are never tur
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 SESSIONS = "sessions"
 ARCHIVED = "archived_sessions"
@@ -16,18 +16,16 @@ SESSION_INDEX = "session_index.jsonl"
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _ROLLOUT = re.compile(
-    rf"rollout-(?P<stamp>.{{19}})-(?P<thread>{_UUID})(?:_(?P<rollout>{_UUID}))?\.jsonl(?P<zst>\.zst)?"
+    rf"rollout-([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9]{{2}}-[0-9]{{2}}-[0-9]{{2}})-({_UUID})(?:_({_UUID}))?\.jsonl(\.zst)?"
 )
 _UUID_ONLY = re.compile(_UUID)
-_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RolloutFile:
+class RolloutFile(NamedTuple):
     """One rollout file, known from its name alone.
 
     Ordered by time in the name, then by rollout id: the greatest of a thread is the one that Codex selects when it has
-    no database (FORMAT 11.4).  `path` is relative to the store's root.
+    no database (FORMAT 11.4).  `path` is relative to the store's root.  A tuple, since a large store has 100,000.
     """
 
     stamp: str
@@ -57,18 +55,13 @@ class RolloutFile:
 
 def parse_rollout(path: str) -> RolloutFile | None:
     """What a path below the store says, or None when its name isn't that of a rollout."""
-    match = _ROLLOUT.fullmatch(path.rpartition("/")[2])
-    if match is None or _STAMP.fullmatch(match["stamp"]) is None:
+    match = _ROLLOUT.fullmatch(path, path.rfind("/") + 1)
+    if match is None:
         return None
-    thread_id = match["thread"].lower()
-    return RolloutFile(
-        stamp=match["stamp"],
-        rollout_id=(match["rollout"] or thread_id).lower(),
-        thread_id=thread_id,
-        path=path,
-        archived=path.startswith(ARCHIVED + "/"),
-        compressed=match["zst"] is not None,
-    )
+    stamp, thread_id, rollout_id, zst = match.groups()
+    thread_id = thread_id.lower()
+    rollout_id = thread_id if rollout_id is None else rollout_id.lower()
+    return RolloutFile(stamp, rollout_id, thread_id, path, path.startswith(ARCHIVED + "/"), zst is not None)
 
 
 def is_thread_id(text: str) -> bool:

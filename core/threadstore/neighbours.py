@@ -6,13 +6,18 @@ its parent appears as its agent only.
 
 from __future__ import annotations
 
-import os
-from collections import Counter
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from threadstore.errors import StoreError
+from threadstore.filestates import FileStates
 from threadstore.metas import Metas, agent_of, parent_of
 from threadstore.names import RolloutFile, canonical_id, is_thread_id, safe_name
+from threadstore.projection import Basis
+
+_OWN = 1024  # threads whose own edge is remembered: a walk asks a dozen times for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +30,22 @@ class Links:
     agents: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Edge:
+class Edge(NamedTuple):
     """What one session meta says of its thread's neighbours."""
 
     forked_from: str | None
     parent: str | None
     nickname: str
+
+
+_ALONE = Edge(None, None, "")
+
+
+class Edges(NamedTuple):
+    """What many session metas say, by path of the rollout: those that name neighbours, and what can't be read."""
+
+    leading: dict[str, Edge]
+    unreadable: list[str]
 
 
 def _thread_id(value: object) -> str | None:
@@ -55,31 +69,58 @@ def _named(agents: list[tuple[str, str]]) -> list[tuple[str, str]]:
 class Neighbours:
     """Both trees of a store.
 
-    Invariant: `_forks` and `_agents` are made from the heads that `_heads` names; they are made anew when any head
-    is another one.
+    Invariant: `_edges` has every edge of the rollouts in `_read` that leads anywhere; the trees are made from them for
+    the version `_version` of the catalog.
     """
 
-    def __init__(self, root: str, metas: Metas) -> None:
-        self._root = root
+    def __init__(self, metas: Metas, states: FileStates) -> None:
         self._metas = metas
-        self._edges: dict[tuple[str, int, int], _Edge] = {}
-        self._version: object = None
+        self._states = states
+        self._own: OrderedDict[str, tuple[Basis, Edge]] = OrderedDict()
+        self._read: set[str] = set()  # paths of rollouts
+        self._edges: dict[str, Edge] = {}
+        self._version = 0
         self._forks: dict[str, list[str]] = {}
         self._agents: dict[str, list[tuple[str, str]]] = {}
 
-    def is_fresh(self, version: object) -> bool:
-        """True when the trees were made for that version of the store."""
-        return self._version is not None and self._version == version
+    def is_fresh(self, version: int) -> bool:
+        """True when the trees were made for that version of the catalog."""
+        return self._version == version
 
-    def build(self, heads: dict[str, RolloutFile], version: object) -> None:
-        """Read the metas of all selected rollouts that are not known yet."""
-        forks: dict[str, list[str]] = {}
-        agents: dict[str, list[tuple[str, str]]] = {}
-        for thread_id, rollout in heads.items():
+    def unread(self, heads: Iterable[RolloutFile]) -> list[RolloutFile]:
+        """Those whose session metas have not been read yet."""
+        return [rollout for rollout in heads if rollout.path not in self._read]
+
+    def look(self, rollouts: Iterable[RolloutFile]) -> Edges:
+        """Read the session metas of rollouts."""
+        found = Edges({}, [])
+        for rollout in rollouts:
             try:
                 edge = self._edge(rollout)
-            except (OSError, StoreError):
-                continue  # its own problems.jsonl tells why
+            except (OSError, StoreError):  # its own problems.jsonl tells why
+                found.unreadable.append(rollout.path)
+                continue
+            if edge is not _ALONE:
+                found.leading[rollout.path] = edge
+        return found
+
+    def learn(self, rollouts: Iterable[RolloutFile], found: Edges) -> None:
+        """Take over what was found in the metas of these rollouts, here or in another process."""
+        self._edges.update(found.leading)
+        self._read.update(rollout.path for rollout in rollouts)
+        self._read.difference_update(found.unreadable)
+
+    def arrange(self, heads: Mapping[str, RolloutFile], version: int) -> None:
+        """Make the trees of the selected rollouts, all of which were read."""
+        paths = {rollout.path for rollout in heads.values()}
+        self._read &= paths
+        self._edges = {path: edge for path, edge in self._edges.items() if path in paths}
+        forks: dict[str, list[str]] = {}
+        agents: dict[str, list[tuple[str, str]]] = {}
+        leading = ((thread_id, self._edges.get(rollout.path)) for thread_id, rollout in heads.items())
+        for thread_id, edge in leading:
+            if edge is None:
+                continue
             if edge.parent is not None:
                 agents.setdefault(edge.parent, []).append((edge.nickname, thread_id))
             elif edge.forked_from is not None:
@@ -88,22 +129,27 @@ class Neighbours:
         self._agents = {parent: _named(children) for parent, children in agents.items()}
 
     def links(self, thread_id: str, head: RolloutFile) -> Links:
-        """The neighbours of a thread."""
-        edge = self._edge(head)
+        """The neighbours of a thread. What its own meta says is looked up in the file."""
+        edge = self._own_edge(head)
         forks, agents = self._forks.get(thread_id, ()), self._agents.get(thread_id, ())
         return Links(edge.forked_from, edge.parent, tuple(forks), tuple(agents))
 
-    def _edge(self, rollout: RolloutFile) -> _Edge:
-        status = os.stat(os.path.join(self._root, rollout.path), follow_symlinks=False)
-        key = (rollout.path, status.st_dev, status.st_ino)
-        edge = self._edges.get(key)
-        if edge is None:
-            meta = self._metas.read(rollout)
-            agent = agent_of(meta) or {}
-            forked_from, parent = meta.get("forked_from_id"), parent_of(meta)
-            edge = self._edges[key] = _Edge(
-                _thread_id(forked_from),
-                _thread_id(parent),
-                str(agent.get("nickname") or agent.get("role") or "agent"),
-            )
+    def _own_edge(self, rollout: RolloutFile) -> Edge:
+        """What the meta says now; read again when the file changed."""
+        basis = self._states.basis(rollout.path)
+        known = self._own.get(rollout.path)
+        if known is not None and known[0] == basis:
+            return known[1]
+        edge = self._edge(rollout)
+        self._own[rollout.path] = basis, edge
+        if len(self._own) > _OWN:
+            self._own.popitem(last=False)
         return edge
+
+    def _edge(self, rollout: RolloutFile) -> Edge:
+        meta = self._metas.read(rollout)
+        forked_from, parent = _thread_id(meta.get("forked_from_id")), _thread_id(parent_of(meta))
+        if forked_from is None and parent is None:
+            return _ALONE
+        agent = agent_of(meta) or {}
+        return Edge(forked_from, parent, str(agent.get("nickname") or agent.get("role") or "agent"))

@@ -251,7 +251,7 @@ class Operator:
         """With the state that the next request may expect; the lock is still held."""
         rollout = subject.head.rollout
         if not outcome.dry_run and outcome.rollout is not None:
-            rollout = replace(rollout, path=outcome.rollout)
+            rollout = rollout._replace(path=outcome.rollout)
         try:
             return replace(outcome, seen=Seen.now(self._root, rollout))
         except OSError:  # it is done all the same

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from threadstore.extents import Extents
 
@@ -35,8 +36,7 @@ class StoreView(Enum):
     STATS = "stats.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Basis:
+class Basis(NamedTuple):
     """One file that a projection was computed from: its path below the store and what `stat` said (bytes, ns).
 
     All zero for a file that wasn't there.

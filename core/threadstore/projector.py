@@ -139,7 +139,7 @@ class Projector:
             raise LineageError("lineage_unreadable", f"{rollout.path} is needed: {error.message}") from error
 
     def _find(self, rollout_id: str) -> RolloutFile | None:
-        files = self._catalog.by_rollout.get(rollout_id)
+        files = self._catalog.of_rollout(rollout_id)
         return files[-1] if files else None
 
     def _decoded_size(self, rollout: RolloutFile) -> int:

@@ -8,6 +8,7 @@ prove to be still true.
 from __future__ import annotations
 
 import os
+import struct
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,11 +22,12 @@ from threadstore.cut import Boundary
 from threadstore.errors import StoreError, UnreadableError
 from threadstore.extents import Extents
 from threadstore.files import FileIdentity, open_regular, pread_exactly
+from threadstore.filestates import FileStates
 from threadstore.heads import Head, Row, StateDatabase, select
 from threadstore.lines import Log, forward
 from threadstore.metas import Metas
 from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile
-from threadstore.neighbours import Links, Neighbours
+from threadstore.neighbours import Edges, Links, Neighbours
 from threadstore.opened import open_rollout
 from threadstore.operations import Operator, Outcome
 from threadstore.projection import Basis, Projection, StoreView, View
@@ -35,8 +37,9 @@ from threadstore.spool import Spool
 
 __all__ = ["Links", "ThreadStore", "Times"]
 
-_TIMES = 4096  # threads whose times are remembered
-_TAIL = 64 << 10  # bytes at the end of a log in which the last time is looked for
+_TIMES = 200_000  # threads whose times are remembered, about 200 bytes each
+_TIME = struct.Struct("<QQQqq")  # device, inode, size and mtime of the file, time of the last record
+_TAILS = (4 << 10, 64 << 10)  # bytes at the end of a log in which the last time is looked for
 _EXPANSION = 20  # decoded bytes per compressed byte that are assumed for an estimate
 
 
@@ -51,7 +54,7 @@ class Times:
 class ThreadStore:
     """See the module text. Raises StoreError, KeyError (unknown thread) and OSError, nothing else."""
 
-    def __init__(self, root: str, spool: Spool) -> None:
+    def __init__(self, root: str, spool: Spool, states: FileStates | None = None) -> None:
         self.root = os.path.realpath(root)
         if not any(os.path.isdir(os.path.join(self.root, name)) for name in (SESSIONS, ARCHIVED)):
             raise StoreError(
@@ -59,20 +62,25 @@ class ThreadStore:
                 "Give the folder that holds it, usually ~/.codex."
             )
         self.spool = spool
-        self._catalog = Catalog(self.root)
-        self._database = StateDatabase(self.root, spool.folder)
-        self._metas = Metas(self.root, spool)
-        self._neighbours = Neighbours(self.root, self._metas)
+        self._states = states if states is not None else FileStates(self.root)
+        self._catalog = Catalog(self.root, self._states)
+        self._database = StateDatabase(self._states, spool.folder)
+        self._metas = Metas(self._states, spool)
+        self._neighbours = Neighbours(self._metas, self._states)
         self._projector = Projector(self.root, spool, self._catalog, self._metas)
-        self._times: OrderedDict[tuple[str, FileIdentity], Times] = OrderedDict()
+        self._times: OrderedDict[str, bytes] = OrderedDict()
         self._names: tuple[FileIdentity, dict[str, str]] | None = None
-        self.refresh()
 
     # Which threads there are
 
-    def refresh(self) -> bool:
-        """Look for rollouts that came or went; True when any did."""
+    def refresh(self) -> set[str]:
+        """Look for rollouts that came or went; the threads that they belong to."""
         return self._catalog.refresh()
+
+    @property
+    def is_scanned(self) -> bool:
+        """False before anybody asked which threads there are: the folders have not been read yet."""
+        return self._catalog.version > 0
 
     def thread_ids(self) -> list[str]:
         """All thread ids, sorted."""
@@ -85,9 +93,14 @@ class ThreadStore:
         """Every rollout of a thread. KeyError when there is none."""
         return self._catalog.threads[thread_id]
 
+    def reverted(self) -> set[str]:
+        """The threads that have several rollouts, of which the database may select any."""
+        return self._catalog.several
+
     def head(self, thread_id: str) -> RolloutFile:
         """The selected rollout of a thread (FORMAT 11.4)."""
-        return self._head(thread_id)[0].rollout
+        rollouts = self._catalog.threads[thread_id]
+        return rollouts[0] if len(rollouts) == 1 else self._head(thread_id)[0].rollout
 
     def _head(self, thread_id: str) -> tuple[Head, Row | None]:
         rollouts = self._catalog.threads[thread_id]
@@ -97,19 +110,23 @@ class ThreadStore:
     def times(self, thread_id: str) -> Times:
         """When the thread's last record was written."""
         rollout = self.head(thread_id)
+        status = self._states.lstat(rollout.path)
+        packed = self._times.get(thread_id)
+        if packed is not None:
+            dev, ino, size, mtime_ns, last = _TIME.unpack(packed)
+            if (dev, ino, size, mtime_ns) == (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns):
+                return Times(last, status.st_ctime_ns)
         descriptor = open_regular(self.root, rollout.path)
         try:
-            identity = FileIdentity.of(os.fstat(descriptor))
-            known = self._times.get((rollout.path, identity))
-            if known is None:
-                last = None if rollout.compressed else _last_time(descriptor, identity.size)
-                known = Times(identity.mtime_ns if last is None else last, identity.ctime_ns)
-                self._times[rollout.path, identity] = known
-                if len(self._times) > _TIMES:
-                    self._times.popitem(last=False)
-            return known
+            now = os.fstat(descriptor)
+            found = None if rollout.compressed else _last_time(descriptor, now.st_size)
         finally:
             os.close(descriptor)
+        last = now.st_mtime_ns if found is None else found
+        self._times[thread_id] = _TIME.pack(now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, last)
+        if len(self._times) > _TIMES:
+            self._times.popitem(last=False)
+        return Times(last, now.st_ctime_ns)
 
     def cost(self, thread_id: str) -> int:
         """Bytes of log that a projection may have to read, at most."""
@@ -123,7 +140,7 @@ class ThreadStore:
         return inherited + sum(map(self._cost, rollouts))
 
     def _cost(self, rollout: RolloutFile) -> int:
-        size = os.stat(os.path.join(self.root, rollout.path), follow_symlinks=False).st_size
+        size = self._states.lstat(rollout.path).st_size
         return size * _EXPANSION if rollout.compressed else size
 
     def is_current(self, thread_id: str, projection: Projection) -> bool:
@@ -137,20 +154,13 @@ class ThreadStore:
             return False
 
     def _is_same(self, basis: Basis) -> bool:
-        return self._basis(basis.path) == basis
-
-    def _basis(self, path: str) -> Basis:
-        try:
-            status = os.stat(os.path.join(self.root, path), follow_symlinks=False)
-        except FileNotFoundError:
-            return Basis(path, 0, 0, 0, 0)
-        return Basis(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        return self._states.basis(basis.path) == basis
 
     # Derived files
 
     def project(self, thread_id: str, view: View) -> Projection:
         """Make one derived file of a thread. May read all of its log."""
-        named = () if view is not View.THREAD else tuple(map(self._basis, self._name_files()))
+        named = () if view is not View.THREAD else tuple(map(self._states.basis, self._name_files()))
         head, row = self._head(thread_id)
         name = self._name(thread_id, row) if view is View.THREAD else None
         projection = self._projector.project(Subject(thread_id, self.rollouts(thread_id), head, row, name), view)
@@ -255,12 +265,28 @@ class ThreadStore:
             log.close()
 
     def links(self, thread_id: str) -> Links:
-        """The neighbours of a thread. Reads the session meta of every selected rollout the first time."""
+        """The neighbours of a thread. Reads the session metas of `unread_heads` first."""
         head = self.head(thread_id)
-        version = (self._catalog.version, self._database.identity())
-        if not self._neighbours.is_fresh(version):
-            self._neighbours.build({key: self.head(key) for key in self._catalog.threads}, version)
+        if not self._neighbours.is_fresh(self._catalog.version):
+            unread = self.unread_heads()
+            self.learn_edges(unread, self.edges(unread))
+            heads = {key: self.head(key) for key in self._catalog.threads}
+            self._neighbours.arrange(heads, self._catalog.version)
         return self._neighbours.links(thread_id, head)
+
+    def unread_heads(self) -> list[RolloutFile]:
+        """The rollouts whose session metas `links` would have to read before it can answer."""
+        if self._neighbours.is_fresh(self._catalog.version):
+            return []
+        return self._neighbours.unread(self.head(key) for key in self._catalog.threads)
+
+    def edges(self, rollouts: list[RolloutFile]) -> Edges:
+        """What the session metas of rollouts say of neighbours, for `learn_edges`, also that of another process."""
+        return self._neighbours.look(rollouts)
+
+    def learn_edges(self, rollouts: list[RolloutFile], found: Edges) -> None:
+        """Take over what `edges` has found out about these rollouts."""
+        self._neighbours.learn(rollouts, found)
 
 
 def _read_names(log: Log) -> dict[str, str]:
@@ -278,14 +304,17 @@ def _read_names(log: Log) -> dict[str, str]:
 
 def _last_time(descriptor: int, size: int) -> int | None:
     """The time of the last record that has one, in ns."""
-    start = max(size - _TAIL, 0)
-    tail = pread_exactly(descriptor, size - start, start)
-    at = len(tail)
-    while (at := tail.rfind(b'{"timestamp":"', 0, at)) >= 0:
-        if at == 0 or tail[at - 1] == 0x0A:
-            parsed = parse_time(tail[at + 14 : at + 54].partition(b'"')[0])
-            if parsed is not None:
-                return parsed
+    for length in _TAILS:
+        start = max(size - length, 0)
+        tail = pread_exactly(descriptor, size - start, start)
+        at = len(tail)
+        while (at := tail.rfind(b'{"timestamp":"', 0, at)) >= 0:
+            if start == 0 if at == 0 else tail[at - 1] == 0x0A:
+                parsed = parse_time(tail[at + 14 : at + 54].partition(b'"')[0])
+                if parsed is not None:
+                    return parsed
+        if start == 0:
+            break
     return None
 
 

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from threadstore.filestates import FileStates
 from threadstore.heads import Head, Row, StateDatabase, select
 from threadstore.names import RolloutFile, parse_rollout
 
@@ -81,7 +82,7 @@ class Home:
             connection.execute("CREATE TABLE threads (id TEXT PRIMARY KEY, rollout_path TEXT, name TEXT)")
             connection.execute("INSERT INTO threads VALUES (?, 'first.jsonl', 'a name')", (THREAD,))
             connection.commit()
-        self.database = StateDatabase(str(self.folder), str(folder / "scratch"))
+        self.database = StateDatabase(FileStates(str(self.folder)), str(folder / "scratch"))
 
     @contextmanager
     def connected(self) -> Iterator[sqlite3.Connection]:

@@ -263,10 +263,11 @@ class Home:
     # Reading
 
     def open(self, **spool: Any) -> ThreadStore:
-        """The store, opened anew. From here on nothing in it may change."""
+        """The store, opened anew, with its folders read. From here on nothing in it may change."""
         if self._seal is None:
             self._seal = fingerprint(self.root)
         store = ThreadStore(str(self.root), Spool(str(self.spool_folder), **spool))
+        store.refresh()
         self._stores.append(store)
         return store
 

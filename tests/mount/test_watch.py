@@ -1,0 +1,131 @@
+"""A store is watched: the kernel may keep what it was told for an hour, and sees every change all the same.
+
+The threads here were last written long ago, so nothing but an invalidation makes the kernel ask again in time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.mount.conftest import DEADLINE, Lab, until
+from tests.tree.sample import message
+
+OLD = (1_700_000_000, 1_700_000_000)
+VIEW = "effective_history.jsonl"
+
+
+@pytest.fixture
+def threads(lab: Lab) -> list[str]:
+    """Three quiet threads, mounted; all that there is to know of them is in the kernel's caches."""
+    found = [lab.sample.add(number, "hello") for number in range(1, 4)]
+    for thread in found:
+        os.utime(lab.sample.path(thread), OLD)
+    lab.mount(patch=_LONG)
+    until(lambda: (lab.folder / "watched").exists(), "the store is watched")
+    subprocess.run(["ls", "-lR", str(lab.mountpoint)], stdout=subprocess.DEVNULL, check=True, timeout=DEADLINE)
+    return found
+
+
+_LONG = """
+import pathlib, sys
+from rolloutfs import freshness, operations
+freshness.LIVE = freshness.QUIET
+use = operations.Operations.use
+def used(self, watch):
+    use(self, watch)
+    pathlib.Path(sys.argv[-1]).with_name("watched").touch()
+operations.Operations.use = used
+"""
+
+
+def size(path: Path) -> int:
+    """Bytes, as the kernel has it."""
+    return path.stat().st_size
+
+
+def test_growth(lab: Lab, threads: list[str]) -> None:
+    """Every file that a new line changes has its new size."""
+    files = [lab.thread(threads[0]) / name for name in (VIEW, "model_input.jsonl", "full_history.jsonl")]
+    raw = [lab.thread(threads[0]) / "rollouts/current", *(lab.mountpoint / "store").rglob(f"*{threads[0]}.jsonl")]
+    assert len(raw) == 2
+    before = [size(path) for path in files + raw]
+    lab.sample.append(threads[0], "more")
+    until(lambda: all(size(path) > old for path, old in zip(files + raw, before, strict=True)), "all have grown")
+    assert (lab.thread(threads[0]) / VIEW).read_bytes().endswith(b'"more"}]}\n')
+
+
+def test_threads_come_and_go(lab: Lab, threads: list[str]) -> None:
+    """A new thread in a folder of a new day is listed and found; one that was moved away is not."""
+    folder = lab.mountpoint / "threads"
+    new = lab.sample.add(9, "new", folder="sessions/2027/03/04")
+    until(lambda: new in os.listdir(folder), "the new thread is listed")
+    assert "new" in (lab.thread(new) / VIEW).read_text()
+    assert size(folder / new / VIEW)
+    os.rename(lab.sample.path(threads[1]), lab.folder / "away.jsonl")
+    until(lambda: threads[1] not in os.listdir(folder), "the moved thread is not listed")
+    until(lambda: not (folder / threads[1]).exists(), "its folder is gone")
+    until(lambda: not (folder / threads[1] / VIEW).exists(), "its files are gone")
+    os.rename(lab.folder / "away.jsonl", lab.sample.path(threads[1]))
+    until((folder / threads[1] / VIEW).exists, "it is back")
+
+
+def test_a_folder_comes_and_goes(lab: Lab, threads: list[str]) -> None:
+    """Threads whose whole folder is moved away, and back."""
+    folder = lab.mountpoint / "threads"
+    day = lab.sample.path(threads[0]).parent
+    os.rename(day, lab.folder / "day")
+    until(lambda: not os.listdir(folder), "nothing is listed")
+    until(lambda: not any((folder / thread).exists() for thread in threads), "nothing is there")
+    os.rename(lab.folder / "day", day)
+    until(lambda: sorted(os.listdir(folder)) == sorted(threads), "everything is listed")
+    lab.sample.append(threads[2], "more")
+    until(lambda: "more" in (lab.thread(threads[2]) / VIEW).read_text(), "and watched")
+
+
+def test_replaced_content(lab: Lab, threads: list[str]) -> None:
+    """A log that was written anew under its name, or cut, has its new content."""
+    path, shown = lab.sample.path(threads[0]), lab.thread(threads[0]) / VIEW
+    whole = path.read_bytes()
+    path.with_suffix(".new").write_bytes(whole + message("other", second=5))
+    os.rename(path.with_suffix(".new"), path)
+    until(lambda: size(shown) == len(shown.read_bytes()) and "other" in shown.read_text(), "the new log is shown")
+    os.truncate(path, len(whole))
+    until(lambda: size(shown) == len(shown.read_bytes()) and "other" not in shown.read_text(), "the cut log is shown")
+
+
+def test_every_line_at_full_speed(lab: Lab, threads: list[str]) -> None:
+    """A follower sees 10,000 lines, each once, whole and in order, while two readers read the file from its start.
+
+    A full invalidation from the serving thread would end this in a deadlock (FUSE 6.2).
+    """
+    lines = [message(f"line {number}", second=1) for number in range(10_000)]
+    followed = lab.thread(threads[0]) / VIEW
+    tail = subprocess.Popen(["tail", "-n", "+1", "-s", "0.05", "-f", str(followed)], stdout=subprocess.PIPE)
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            (lab.thread(threads[0]) / "rollouts/current").read_bytes()
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    try:
+        for reader in readers:
+            reader.start()
+        with lab.sample.path(threads[0]).open("ab", buffering=0) as file:
+            for one in lines:
+                file.write(one)
+        assert tail.stdout is not None
+        seen = [tail.stdout.readline() for _ in range(1 + len(lines))]
+    finally:
+        stop.set()
+        tail.kill()
+        tail.communicate()
+        for reader in readers:
+            reader.join(DEADLINE)
+    assert [f'"line {number}"'.encode() in one for number, one in enumerate(seen[1:])] == [True] * len(lines)
+    assert seen[1:] == followed.read_bytes().splitlines(keepends=True)[1 : 1 + len(lines)]
