@@ -180,8 +180,11 @@ class Describer:
     def _made(self, ino: int, node: Node, told: Announced, seconds: float | None = None) -> Attributes:
         kept = freshness.CHANGING if node.kind in _UNTOLD else self.patience.seconds(told.mtime_ns)
         if seconds is None:
-            own = node.view is View.THREAD  # its name may change in a file that we don't compare
-            seconds = freshness.FIXED if node.kind is Kind.README else freshness.CHANGING if own else kept
+            seconds = kept
+            if node.kind is Kind.README:
+                seconds = freshness.FIXED
+            elif node.view is View.THREAD or not self._contents.lasts(node):  # a name may change in a database unheard
+                seconds = freshness.CHANGING
         if node.is_folder:
             kind, permissions, nlink = stat.S_IFDIR, 0o700, self._folder_nlink(node)
         elif node.is_link:

@@ -103,6 +103,7 @@ class Contents:
         self._announced: Recent[int, Announced] = Recent(KNOWN)
         self._opened: Recent[int, object] = Recent(KNOWN)
         self._retries: Recent[tuple[int, int], float] = Recent(256)
+        self._heirs: dict[str, set[str]] = {}  # threads whose files also depend on a file that isn't theirs
         self._epochs: dict[int, int] = {}
         self._highest: Recent[int, int] = Recent(KNOWN)  # the highest epoch that a file ever had
         self._open: dict[int, _Open] = {}
@@ -166,6 +167,15 @@ class Contents:
         state = self._open.get(ino)
         if state is not None:
             self._follows(ino, state, version)
+
+    def heirs(self, path: str) -> set[str]:
+        """The threads that something was made for from a file of the store which isn't their selected rollout."""
+        return self._heirs.get(path, set())
+
+    def lasts(self, node: Node) -> bool:
+        """False for a file that may become another one by a file that was never seen: it holds only now."""
+        known = self._known.get(node.ino)
+        return known is None or bool(known.projection.basis)
 
     def is_steady(self, node: Node) -> bool:
         """True for a file that was never shown under another number."""
@@ -332,6 +342,8 @@ class Contents:
             if full is not None and full.signature == known.signature:
                 return full
         full = Derived.of(await self._project(node))
+        for basis in full.projection.basis[1:]:
+            self._heirs.setdefault(basis.path, set()).add(node.thread)
         self._known.put(node.ino, full.outline())
         self._full.put(node.ino, full)
         return full

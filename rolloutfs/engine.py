@@ -65,7 +65,10 @@ class Engine:
 
     def is_small(self, thread: str) -> bool:
         """True for a thread that is projected in place: sending it to a worker would cost more."""
-        return self.store.cost(thread) <= self._small
+        try:
+            return self.store.cost(thread) <= self._small
+        except OSError:  # moved since the folders were read: whoever reads it looks again
+            return False
 
     async def project(self, thread: str, view: View) -> Projection:
         """One derived file of a thread."""

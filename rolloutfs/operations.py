@@ -353,6 +353,7 @@ class Operations(pyfuse3.Operations):
         self._watch = watch
         if self._engine.store.is_scanned:  # what changed between that scan and the watch was heard by nobody
             self._engine.store.refresh()
+        self._heads_moved = True  # note them before anything is told for long
         self._describer.patience.watched = True
 
     def _look(self, inode: int) -> None:
@@ -367,9 +368,19 @@ class Operations(pyfuse3.Operations):
             self._rescans.perhaps()
 
     def note(self, changes: Changes) -> None:
-        """Something happened to the store: make the kernel ask again for what may be different now."""
+        """Something happened to the store: make the kernel ask again for what may be different now. Doesn't fail: what
+        can't be taken note of ends the watch, and the store is looked at each time instead.
+        """
+        try:
+            self._note(changes)
+        except Exception:
+            log.exception("%r could not be taken note of", changes)
+            if self._watch is not None:
+                self._watch.close()
         if self._watch is not None and not self._watch.is_active:
             self._describer.patience.watched = False
+
+    def _note(self, changes: Changes) -> None:
         store = self._engine.store
         touched: set[str] = set()
         if changes.folders or changes.everything:
@@ -381,6 +392,7 @@ class Operations(pyfuse3.Operations):
         if changes.everything:
             touched = set(store.thread_ids())
         for path in changes.files:
+            touched |= self.contents.heirs(path)
             rollout = parse_rollout(path)
             if rollout is not None:
                 touched.add(rollout.thread_id)

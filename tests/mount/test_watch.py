@@ -5,6 +5,7 @@ The threads here were last written long ago, so nothing but an invalidation make
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.mount.conftest import DEADLINE, Lab, until
+from tests.mount.control_lab import stock
 from tests.tree.sample import message
 
 OLD = (1_700_000_000, 1_700_000_000)
@@ -96,6 +98,31 @@ def test_replaced_content(lab: Lab, threads: list[str]) -> None:
     until(lambda: size(shown) == len(shown.read_bytes()) and "other" in shown.read_text(), "the new log is shown")
     os.truncate(path, len(whole))
     until(lambda: size(shown) == len(shown.read_bytes()) and "other" not in shown.read_text(), "the cut log is shown")
+
+
+def test_an_ancestor_is_cut_and_restored(lab: Lab, threads: list[str]) -> None:
+    """A fork whose parent's log was cut has no history that could be told, and has it again when the log is back."""
+    stock(lab, "forks.paginated")
+    bases: dict[str, str] = {}
+    for path in lab.sample.root.rglob("rollout-*.jsonl"):
+        meta = json.loads(path.read_bytes().partition(b"\n")[0])["payload"]
+        if meta.get("history_base"):
+            bases[meta["id"]] = meta["history_base"]["thread_id"]
+        os.utime(path, OLD)
+    child, parent = next(iter(bases.items()))
+    shown = lab.thread(child) / VIEW
+    until(shown.exists, "the fork is there")
+    whole = shown.read_bytes()
+    assert size(shown) == len(whole) > 0
+    (log,) = lab.sample.root.rglob(f"rollout-*{parent}.jsonl")
+    before = log.read_bytes()
+    os.truncate(log, 100)
+    until(lambda: size(shown) == 0, "its history can't be told")
+    with pytest.raises(OSError, match="Input/output error"):
+        shown.read_bytes()
+    log.write_bytes(before)
+    until(lambda: size(shown) == len(whole), "it is back")
+    assert shown.read_bytes() == whole
 
 
 def test_every_line_at_full_speed(lab: Lab, threads: list[str]) -> None:
