@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import zstandard
 from threadstore.cut import Boundary
+from threadstore.drafts import PREVIOUS
 from threadstore.lines import Line
 from threadstore.projection import View
 from threadstore.records import Record, decode
@@ -33,6 +34,7 @@ LEGACY = ("compact_manual.legacy", "fork_of_fork.legacy", "killed_tool.legacy", 
 #: Members of a session meta that Codex takes from itself, not from the thread, and those that are new for every file.
 LIVE = {"timestamp", "cli_version", "multi_agent_version", "source", "context_window", "model_provider"}
 FRESH_IDS = {"id", "session_id"}
+OURS = {PREVIOUS}  # which Codex passes over
 NEWER = {"account_scoped", "base_instructions", "runtime_workspace_roots"}
 
 #: Parts of what Codex says when it refuses a turn, and of what we say then.
@@ -119,7 +121,7 @@ def differences(step: Step, source: Json, known: set[str], codex: Result, ours: 
     if codex.refusal or ours.refusal:
         return
     ignored = LIVE | (FRESH_IDS if step.op == "fork" else set()) | {key for key in NEWER if key not in source}
-    for key in sorted((codex.meta.keys() | ours.meta.keys()) - ignored):
+    for key in sorted((codex.meta.keys() | ours.meta.keys()) - ignored - OURS):
         if codex.meta.get(key, "absent") != ours.meta.get(key, "absent"):
             yield f"{key}: Codex {codex.meta.get(key, 'absent')}, we {ours.meta.get(key, 'absent')}"
     shared = [key for key in codex.meta if key in ours.meta]

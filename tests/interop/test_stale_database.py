@@ -196,7 +196,7 @@ def test_a_database_that_is_locked(
             lambda: store.compact(thread_id, "A summary."),
         ]
         for operation in operations:
-            refuses(home, operation, BusyError, "database is locked by another process; try again")
+            refuses(home, operation, BusyError, "is locked by another process; try again")
         child = store.fork(thread_id, Boundary("latest"))
         assert "locked by another process" in (child.message or "")
         assert child.thread_id not in rows(home)
