@@ -163,7 +163,7 @@ class _Server:
                     await nursery.start(pool.warm)
                     self._operations.controls.use(nursery)
                     ready()
-                    await pyfuse3.main()
+                    await _answer()
                     await self._operations.controls.finish()
                     nursery.cancel_scope.cancel()
 
@@ -173,6 +173,18 @@ class _Server:
         if watch is not None:
             self._operations.use(watch)
             await watch.run()
+
+
+async def _answer() -> None:
+    """Answer requests until the mount ends.
+
+    When the connection goes while a request is on its way out of the kernel, read(2) fails with ECONNABORTED instead of
+    ENODEV (fs/fuse/dev.c, fuse_dev_do_read), which libfuse takes for a failure. It is the same end.
+    """
+    try:
+        await pyfuse3.main()
+    except* ConnectionAbortedError:
+        log.debug("The connection ended while a request was being read.")
 
 
 def _hint(options: frozenset[str]) -> str:

@@ -22,6 +22,11 @@ class Case:
     name: str
     operate: Operate
 
+    @property
+    def kind(self) -> str:
+        """The name without the number of a turn."""
+        return self.name.rstrip(" 0123456789")
+
 
 def _fork(kind: str, turn: str = "") -> Operate:
     return lambda store, thread_id: store.fork(thread_id, Boundary(kind, turn)).thread_id

@@ -54,7 +54,7 @@ CHOSEN = (
     "world_state.paginated",
 )
 _WORKERS = 3  # threads of a store that are followed at the same time
-_THOROUGH = 6  # every so many-th thread is followed through forks and reverts of Codex's own
+_THOROUGH = 6  # of a part, every so many-th thread is followed through forks and reverts of Codex's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class Done:
     """An operation that was carried out: on which thread, and which thread to look at."""
 
     label: str
+    kind: str
     source: str
     result: str
 
@@ -104,21 +105,37 @@ def carry_out(store: ThreadStore, todo: dict[str, list[Case]]) -> tuple[list[Don
             except (RequestError, NoSuchTurnError):
                 continue  # it means nothing here, such as a second revert of the only turn
             label = f"{original} {case.name}"
-            done.append(Done(label, thread_id, result))
+            done.append(Done(label, case.kind, thread_id, result))
             if about(store, thread_id) != before:
                 wrong.append(f"{label}: {about(store, thread_id)} was {before}")
     return done, wrong
 
 
+def chosen(done: list[Done]) -> Iterator[int]:
+    """Which of them are followed through forks and reverts of Codex's own: with everything, one of each kind of
+    operation, on another thread each time where there are several.
+    """
+    if not EVERYTHING:
+        yield from range(0, len(done), _THOROUGH)
+        return
+    kinds: dict[str, list[int]] = {}
+    for at, one in enumerate(done):
+        kinds.setdefault(one.kind, []).append(at)
+    for number, places in enumerate(kinds.values()):
+        yield places[number % len(places)]
+
+
 def follow(codex: Codex, scratch: Path, done: list[Done]) -> list[str]:
     """Let Codex go on with every thread; what is wrong."""
+
+    thorough = set(chosen(done))
 
     def work(worker: int) -> list[str]:
         wrong = []
         following = Following(codex, ThreadStore(str(codex.home), Spool(str(scratch / f"spool-{worker}"))))
         for at, one in list(enumerate(done))[worker::_WORKERS]:
             try:
-                if EVERYTHING or at % _THOROUGH == 0:
+                if at in thorough:
                     following.goes_on(one.result)
                 else:
                     following.answers(one.result)

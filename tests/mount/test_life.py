@@ -183,6 +183,23 @@ def test_umount_of_a_busy_mount_says_so_and_offers_lazy(lab: Lab) -> None:
     assert server.wait(DEADLINE) == 0
 
 
+_ABORTED = """
+import errno, os, pyfuse3
+main = pyfuse3.main
+async def aborted():
+    await main()
+    raise ExceptionGroup("", [OSError(errno.ECONNABORTED, os.strerror(errno.ECONNABORTED))])
+pyfuse3.main = aborted
+"""
+
+
+def test_a_request_cut_off_by_the_end_is_the_end(lab: Lab) -> None:
+    """The kernel may say ECONNABORTED, not ENODEV, when the mount goes while a request is being read."""
+    server = lab.mount(patch=_ABORTED)
+    lab.run("umount", lab.mountpoint)
+    assert server.wait(DEADLINE) == 0
+
+
 def test_umount_leaves_other_file_systems_alone(lab: Lab) -> None:
     """Only a rolloutfs mount is unmounted."""
     assert "Nothing is mounted" in lab.run("umount", lab.mountpoint, code=4).stderr
