@@ -127,7 +127,6 @@ def chosen(done: list[Done]) -> Iterator[int]:
 
 def follow(codex: Codex, scratch: Path, done: list[Done]) -> list[str]:
     """Let Codex go on with every thread; what is wrong."""
-
     thorough = set(chosen(done))
 
     def work(worker: int) -> list[str]:

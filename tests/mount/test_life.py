@@ -185,9 +185,9 @@ def test_umount_of_a_busy_mount_says_so_and_offers_lazy(lab: Lab) -> None:
 
 _ABORTED = """
 import errno, os, pyfuse3
-main = pyfuse3.main
+answer = pyfuse3.main
 async def aborted():
-    await main()
+    await answer()
     raise ExceptionGroup("", [OSError(errno.ECONNABORTED, os.strerror(errno.ECONNABORTED))])
 pyfuse3.main = aborted
 """
