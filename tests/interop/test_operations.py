@@ -75,6 +75,13 @@ def worlds() -> Iterator[tuple[str, str]]:
             yield name, way
 
 
+def share_of(name: str) -> int:
+    """One in how many cases is carried out in each way; with everything, each one on a fresh store, and on a store of
+    the corpus each one in one of the ways.
+    """
+    return 1 if EVERYTHING and name in FRESH else len(WAYS)
+
+
 def cases_of(store: ThreadStore, thread_id: str, number: int, share: int) -> list[Case]:
     """The cases for a thread; only one in `share`, others for each `number`."""
     cases = [*CASES, *at_turns(store, thread_id)] if turn_ids(store, thread_id) else [*CASES]
@@ -174,9 +181,8 @@ def test_codex_goes_on(name: str, way: str, make_home: MakeHome, tmp_path: Path)
             database.unlink()
     store = open_store(home)
     originals = store.thread_ids()
-    share = 1 if EVERYTHING else 3
     todo = {
-        thread_id: cases_of(store, thread_id, number + WAYS.index(way), share)
+        thread_id: cases_of(store, thread_id, number + WAYS.index(way), share_of(name))
         for number, thread_id in enumerate(originals if name in FRESH or EVERYTHING else originals[:3])
     }
     Clones(home, max(map(len, todo.values())))
