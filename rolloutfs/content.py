@@ -20,7 +20,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has open
 KNOWN: Final = 20_000  # files whose size is remembered
 _RETRY = 1.0  # seconds that the kernel's second walk along a path may take
+_ASK_AGAIN = 2.0  # seconds until the index may know more of a thread
 _ATTEMPTS = 4  # at a content that is replaced again and again while we look
 
 
@@ -102,6 +103,7 @@ class Contents:
         self._full: Recent[int, Derived] = Recent(PROJECTIONS, _weight)
         self._announced: Recent[int, Announced] = Recent(KNOWN)
         self._opened: Recent[int, object] = Recent(KNOWN)
+        self._asked: Recent[str, float] = Recent(KNOWN)  # when the index was asked for a thread (s, monotonic)
         self._retries: Recent[tuple[int, int], float] = Recent(256)
         self._heirs: dict[str, set[str]] = {}  # threads whose files also depend on a file that isn't theirs
         self._epochs: dict[int, int] = {}
@@ -184,8 +186,8 @@ class Contents:
     def glance(self, ino: int, node: Node) -> Announced | None:
         """Attributes that are known without computing anything; None for what has to be measured."""
         if node.kind is Kind.VIEW:
-            known = self._known.get(node.ino)
-            if known is None or ino in self._open or not self._holds(node, known.projection):
+            known = None if ino in self._open else self._outline(node)
+            if known is None:
                 return None
             return self._tell(ino, node, known, known.size)
         if node.kind is Kind.README:
@@ -334,19 +336,56 @@ class Contents:
             rollout = self._tree.rollout_names(node.thread)[node.name]
             if not rollout.compressed:
                 return Plain.of(rollout.path, self._files.shown(rollout.path))
-        known = self._known.get(node.ino)
-        if known is not None and self._holds(node, known.projection):
+        known = self._outline(node)
+        if known is not None:
             if not with_extents or not known.given:
                 return known
             full = self._full.get(node.ino)
             if full is not None and full.signature == known.signature:
                 return full
+        elif not with_extents and node.kind is Kind.VIEW:  # whoever asks for the size of one will ask for the others
+            self._learn(node.thread, self._engine.project_all(node.thread))
+            known = self._outline(node)
+            if known is not None:
+                return known
         full = Derived.of(await self._project(node))
-        for basis in full.projection.basis[1:]:
-            self._heirs.setdefault(basis.path, set()).add(node.thread)
-        self._known.put(node.ino, full.outline())
-        self._full.put(node.ino, full)
+        self._keep(node, full)
         return full
+
+    def _outline(self, node: Node) -> Derived | None:
+        """What is known of a derived file and holds."""
+        known = self._known.get(node.ino)
+        if known is not None and self._holds(node, known.projection):
+            return known
+        if node.kind is not Kind.VIEW or not self._ask_index(node.thread):
+            return None
+        known = self._known.get(node.ino)
+        return known if known is not None and self._holds(node, known.projection) else None
+
+    def _ask_index(self, thread: str) -> bool:
+        """Take over what the index knows of a thread; False when it was asked just now."""
+        now, asked = time.monotonic(), self._asked.get(thread)
+        if asked is not None and now - asked < _ASK_AGAIN:
+            return False
+        self._asked.put(thread, now)
+        outlines = self._engine.store.outlines(thread)
+        for node in self._tree.views(thread) if outlines else ():
+            if isinstance(node.view, View) and node.view in outlines:
+                self._keep(node, Derived.outlined(outlines[node.view]))
+        return bool(outlines)
+
+    def _learn(self, thread: str, made: Mapping[View, Projection]) -> None:
+        """Keep derived files that were made together."""
+        for node in self._tree.views(thread) if made else ():
+            if isinstance(node.view, View) and node.view in made:
+                self._keep(node, Derived.of(made[node.view]))
+
+    def _keep(self, node: Node, version: Derived) -> None:
+        for basis in version.projection.basis[1:]:
+            self._heirs.setdefault(basis.path, set()).add(node.thread)
+        self._known.put(node.ino, version.outline())
+        if version.extents is not None:
+            self._full.put(node.ino, version)
 
     def _journal(self) -> Version:
         if self._operations is None or not os.path.exists(self._operations):

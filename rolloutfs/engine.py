@@ -15,7 +15,7 @@ from threadstore.errors import StoreError
 from threadstore.locks import writer_lock
 from threadstore.names import RolloutFile
 from threadstore.neighbours import Edges
-from threadstore.projection import Projection, StoreView, View
+from threadstore.projection import Outline, Projection, StoreView, View
 from threadstore.seen import Seen
 from threadstore.store import Links, ThreadStore, Times
 
@@ -40,7 +40,9 @@ class FullStore(Store, Protocol):
     def is_scanned(self) -> bool: ...  # noqa: D102
     def reverted(self) -> set[str]: ...  # noqa: D102
     def times(self, thread_id: str) -> Times: ...  # noqa: D102
+    def outlines(self, thread_id: str) -> dict[View, Outline]: ...  # noqa: D102
     def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
+    def project_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
     def project_rollout(self, rollout: RolloutFile) -> Projection: ...  # noqa: D102
     def project_store(self, view: StoreView) -> Projection: ...  # noqa: D102
     def links(self, thread_id: str) -> Links: ...  # noqa: D102
@@ -75,6 +77,10 @@ class Engine:
         if self._pool is None or self.is_small(thread):
             return self.store.project(thread, view)
         return await self._pool.run(worker.project, thread, view)
+
+    def project_all(self, thread: str) -> dict[View, Projection]:
+        """Every derived file of a thread that is small; nothing of another one."""
+        return self.store.project_all(thread) if self.is_small(thread) else {}
 
     async def project_rollout(self, rollout: RolloutFile) -> Projection:
         """A compressed rollout, decoded into the spool."""

@@ -28,10 +28,11 @@ import pyfuse3
 import trio
 from threadstore.errors import StoreError
 from threadstore.filestates import RememberedStates
+from threadstore.index import IndexReader
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import checks, journal, logs, readme, requestloop, spoolfolder
+from rolloutfs import checks, indexing, journal, logs, readme, requestloop, spoolfolder
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.journal import Journal
@@ -80,7 +81,9 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
             kept = os.path.join(spool.path, _PRIVATE_JOURNAL)
             say("There is no folder for operations.jsonl ($XDG_STATE_HOME): it is kept until the unmount.")
         states = RememberedStates(root)
-        server = _Server(_open_store(root, spool.path, states), states, spool, place, Journal(kept), request)
+        index = indexing.place(root, root, place)
+        store = _open_store(root, spool.path, states, index)
+        server = _Server(store, states, spool, place, Journal(kept), request, index)
     except BaseException:
         spool.remove()
         raise
@@ -94,9 +97,9 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
         say("There is no folder for a log ($XDG_STATE_HOME): the server writes none.")
 
 
-def _open_store(root: str, spool: str, states: RememberedStates) -> ThreadStore:
+def _open_store(root: str, spool: str, states: RememberedStates, index: str | None) -> ThreadStore:
     try:
-        return ThreadStore(root, Spool(spool), states)
+        return ThreadStore(root, Spool(spool), states, None if index is None else IndexReader(index))
     except StoreError as error:
         raise MountError(error.message, Exit.STORE) from error
 
@@ -112,7 +115,9 @@ class _Server:
         mountpoint: str,
         past: Journal,
         request: Request,
+        index: str | None,
     ) -> None:
+        self._index = index
         self._states = states
         self._spool = spool
         self._place = Place(store.root, spool.path)
@@ -160,6 +165,7 @@ class _Server:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(end_on_signal)
                     nursery.start_soon(self._watch)
+                    nursery.start_soon(self._keep_index)
                     await nursery.start(pool.warm)
                     self._operations.controls.use(nursery)
                     ready()
@@ -173,6 +179,16 @@ class _Server:
         if watch is not None:
             self._operations.use(watch)
             await watch.run()
+
+    async def _keep_index(self) -> None:
+        """Let another process enter what the store holds into the index."""
+        if self._index is None:
+            return
+        watched = self._operations.is_watched
+        keeping = indexing.Indexing(self._index, watched)
+        self._operations.touched = keeping.note
+        async with open_pool(self._place) as pool:
+            await keeping.run(pool)
 
 
 async def _answer() -> None:

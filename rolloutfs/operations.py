@@ -86,6 +86,10 @@ def guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Corouti
     return wrapper
 
 
+def _nobody(_threads: set[str]) -> None:
+    """Where nobody needs to know."""
+
+
 _APART = frozenset({ROOT, README})  # what is known of these doesn't depend on which threads there are
 _ERROR = b"user.rolloutfs.error"  # the extended attribute of control files
 
@@ -108,6 +112,7 @@ class Operations(pyfuse3.Operations):
         self._describer = Describer(engine.store, files, self.tree, self.contents, clock, self.controls.size)
         self._rescans = freshness.Rescans(engine.store.refresh)
         self._watch: Watch | None = None
+        self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._heads: dict[str, str] = {}  # selected paths of the threads that have several rollouts
         self._heads_looked = freshness.Share()
         self._heads_moved = False
@@ -356,6 +361,10 @@ class Operations(pyfuse3.Operations):
         self._heads_moved = True  # note them before anything is told for long
         self._describer.patience.watched = True
 
+    def is_watched(self) -> bool:
+        """True while every change of the store is heard of."""
+        return self._watch is not None and self._watch.is_active
+
     def _look(self, inode: int) -> None:
         """Before an answer about an inode: take note of what happened to the store until now."""
         if inode in _APART:
@@ -405,6 +414,7 @@ class Operations(pyfuse3.Operations):
                 _invalidate(ino)
         for thread in touched:
             self._invalidate_thread(thread)
+        self.touched(touched)
 
     def _look_at_heads(self) -> None:
         """The database was written: which threads go on from another rollout than before?"""
@@ -414,6 +424,7 @@ class Operations(pyfuse3.Operations):
         for thread, path in now.items():
             if self._heads.get(thread, path) != path:
                 self._invalidate_thread(thread)
+                self.touched({thread})
         self._heads = now
 
     def _changed(self, thread: str) -> None:

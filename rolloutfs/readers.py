@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from threadstore.extents import Extents
-from threadstore.projection import Projection
+from threadstore.projection import Outline, Projection
 
 from rolloutfs.fds import Guard, OpenFile, OpenFiles
 
@@ -86,6 +86,11 @@ class Derived:
         """With all that a reader needs."""
         extents = projection.extents
         return cls(dataclasses.replace(projection, extents=None), projection.size, extents, extents is not None)
+
+    @classmethod
+    def outlined(cls, outline: Outline) -> Derived:
+        """From what the index knows."""
+        return cls(Projection(None, outline.basis, outline.generation), outline.size, None, given=True)
 
     def outline(self) -> Derived:
         """The same without extents: small enough to be kept for every file."""

@@ -156,6 +156,7 @@ _IN_LINEAGE: dict[int, tuple[str, Kind, View | None]] = {
     35: ("forks", Kind.FORKS, None),
     36: ("agents", Kind.AGENTS, None),
 }
+_VIEWS = tuple(slot for slot, row in {**_IN_THREAD, **_IN_LINEAGE}.items() if row[1] is Kind.VIEW)
 _CURRENT = 48
 _THREADS = 3
 _FIXED_ROOT = {**_AT_ROOT, **_IN_STORE}
@@ -277,6 +278,11 @@ class Tree:
         """Everything with a fixed name in a thread's folder and in lineage/, with those names."""
         slots = {**self._in_thread, **_IN_LINEAGE}
         return [(row[0], self._thread_node(thread, slot)) for slot, row in slots.items()]
+
+    def views(self, thread: str) -> list[Node]:
+        """The derived files of a thread."""
+        base = inodes.compose(self._threads.of(thread), 0)
+        return [self._made(thread, base, slot) for slot in _VIEWS]
 
     def known_in_store(self, path: str) -> list[int]:
         """The numbers under which the kernel may know a file or folder of the store, below store/."""

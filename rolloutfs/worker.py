@@ -16,12 +16,14 @@ import errno
 import os
 import resource
 import select
+import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from threadstore.errors import StoreError, UnreadableError
+from threadstore.indexing import Indexer, Progress
 from threadstore.names import RolloutFile
 from threadstore.neighbours import Edges
 from threadstore.projection import Projection, StoreView, View
@@ -78,7 +80,16 @@ def code_of(error: Exception) -> int:
     return errno.EIO
 
 
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """How far indexing has come; without `progress` another process is at it, or some threads are done."""
+
+    progress: Progress | None
+    is_done: bool = False
+
+
 _stores: dict[Place, ThreadStore] = {}
+_indexers: dict[str, Indexer] = {}
 _empty = [0]  # bytes resident with the store alone
 
 
@@ -93,6 +104,8 @@ def _run(place: Place, job: Callable[[ThreadStore], R]) -> Answer[R]:
         return Answer(job(store))
     except (StoreError, KeyError, OSError) as error:
         return Answer(None, code_of(error), str(error))
+    except sqlite3.Error as error:  # of an index
+        return Answer(None, errno.EIO, str(error))
     except MemoryError:
         return Answer(None, errno.ENOMEM, "There is not enough memory to compute this")
 
@@ -115,6 +128,23 @@ def project_store(place: Place, view: StoreView) -> Answer[Projection]:
 def edges(place: Place, rollouts: tuple[RolloutFile, ...]) -> Answer[Edges]:
     """`ThreadStore.edges`."""
     return _run(place, lambda store: store.edges(list(rollouts)))
+
+
+def index_all(place: Place, path: str, last: str, seconds: float) -> Answer[Pass]:
+    """`Indexer.advance`."""
+    return _run(place, lambda store: Pass(_indexer(store, path).advance(last, seconds)))
+
+
+def index_some(place: Place, path: str, threads: tuple[str, ...]) -> Answer[Pass]:
+    """`Indexer.enter`."""
+    return _run(place, lambda store: Pass(None, is_done=_indexer(store, path).enter(threads)))
+
+
+def _indexer(store: ThreadStore, path: str) -> Indexer:
+    indexer = _indexers.get(path)
+    if indexer is None:
+        indexer = _indexers[path] = Indexer(store, path)
+    return indexer
 
 
 def nothing(place: Place) -> Answer[bool]:

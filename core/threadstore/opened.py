@@ -8,7 +8,7 @@ by construction.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from threadstore.errors import UnreadableError
@@ -25,6 +25,8 @@ from threadstore.spool import Copy, Spool
 
 _FIRST = 1 << 10  # bytes of a first line: a session meta begins with its time and its ids
 _SEAM = 1 << 9
+
+Decode = Callable[[Line, Dialect], Record | Skip]
 
 
 @dataclass(slots=True)
@@ -81,11 +83,15 @@ def _open_copy(copy: Copy) -> Log:
 
 
 class OpenLineage:
-    """The open files of a lineage, oldest segment first. Close it when done."""
+    """The open files of a lineage, oldest segment first. Close it when done.
+
+    `decode` may remember what it decoded, for passes that follow each other over a small log.
+    """
 
     def __init__(self, segments: list[Segment], files: list[OpenFile]) -> None:
         self.segments = segments
         self.files = files
+        self.decode: Decode = decode
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -141,7 +147,7 @@ class OpenLineage:
             for line in backward(log, self.end_of(number)):
                 if is_blank(line):
                     continue
-                decoded = decode(line, dialect)
+                decoded = self.decode(line, dialect)
                 if isinstance(decoded, Record) and decoded.type == "session_meta":
                     if paginated:
                         break

@@ -49,6 +49,14 @@ class Basis(NamedTuple):
     mtime_ns: int
 
 
+class Outline(NamedTuple):
+    """A projection without its extents: what a listing needs. `size` in bytes; the rest as in `Projection`."""
+
+    size: int
+    basis: tuple[Basis, ...]
+    generation: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Projection:
     """The content of one derived file.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 
 from threadstore import prompt, views
@@ -26,12 +27,13 @@ from threadstore.metas import REJECTED, Metas
 from threadstore.names import RolloutFile, canonical_id
 from threadstore.opened import OpenFile, OpenLineage, first_dialect, open_rollout
 from threadstore.projection import Projection, View
-from threadstore.records import Dialect, Json, Record, decode, is_blank
+from threadstore.records import Dialect, Json, Memo, Record, decode, is_blank
 from threadstore.replay import Replay, ReverseScan, history_item, initial_window
 from threadstore.scan import FullScan, Source, may_have_mattered
 from threadstore.spool import Spool
 
 _KEPT = 4  # threads whose passes are kept
+_REMEMBERED = 1 << 20  # bytes of a lineage whose records are kept from one pass to the next
 
 _HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
 #: Files that can't be made when the lineage is broken; the others tell what there is.
@@ -108,8 +110,25 @@ class Projector:
             basis = tuple(file.basis for file in reversed(lineage.files)) if error is None else ()
             if error is not None and view in _NEED_LINEAGE:
                 return Projection(None, basis, b"", error.message)
-            extents, generation = self._make(subject, view, lineage, error)
+            extents, generation = self._make(_Passes(self, subject, lineage, error), view)
         return Projection(extents, basis, generation)
+
+    def project_all(self, subject: Subject) -> dict[View, Projection]:
+        """Every derived file, for less than one by one costs; what can't be made of a closed file is left out."""
+        rollout = subject.head.rollout
+        try:
+            lineage = self.open(self.segments(rollout))
+        except LineageError:
+            return {view: self.project(subject, view) for view in View}
+        except (UnreadableError, TooLargeError):
+            return {View.PROBLEMS: self.project(subject, View.PROBLEMS)}
+        with lineage:
+            if sum(lineage.ends()) <= _REMEMBERED:
+                lineage.decode = Memo().decode
+            basis = tuple(file.basis for file in reversed(lineage.files))
+            passes = _Passes(self, subject, lineage, None)
+            made = {view: self._make(passes, view) for view in View}
+        return {view: Projection(extents, basis, generation) for view, (extents, generation) in made.items()}
 
     def segments(self, head: RolloutFile) -> list[Segment]:
         """The lineage of a rollout. Raises LineageError."""
@@ -158,28 +177,26 @@ class Projector:
             raise
         return lineage
 
-    def _make(
-        self, subject: Subject, view: View, lineage: OpenLineage, error: LineageError | None
-    ) -> tuple[Extents, bytes]:
+    def _make(self, passes: _Passes, view: View) -> tuple[Extents, bytes]:
+        subject, lineage, error = passes.subject, passes.lineage, passes.error
         if view in _HISTORIES:
-            return _history_view(view, lineage, self.history(subject.thread_id, lineage))
+            return _history_view(view, lineage, passes.history)
         if view is View.WORLD_STATE:
-            return _rendered(views.world_state(replay_lineage(lineage, state=True)))
+            return _rendered(views.world_state(passes.state))
         if view is View.LINEAGE:
             return _rendered(views.lineage(subject.thread_id, subject.head, subject.rollouts, lineage))
-        scan = self.scan(subject.thread_id, lineage)
+        scan = passes.scan
         if view is View.TURNS:
             return _rendered(views.turns(scan))
         if view is View.USAGE:
             return _rendered(views.page(scan.usage.render()))
-        problems = self._problems(subject, lineage, scan, error)
         if view is View.PROBLEMS:
-            return _rendered(views.problem_lines(problems, scan.hidden_problems))
+            return _rendered(views.problem_lines(passes.problems, scan.hidden_problems))
         if view is View.THREAD:
-            replay = None if error is not None else replay_lineage(lineage, state=True)
+            replay = None if error is not None else passes.state
             summary = _summary(subject, self._metas)
-            return _rendered(views.thread(summary, lineage.segments, scan, replay, problems, error))
-        replay = None if error is not None else self.history(subject.thread_id, lineage)
+            return _rendered(views.thread(summary, lineage.segments, scan, replay, passes.problems, error))
+        replay = None if error is not None else passes.history
         builder = ExtentsBuilder()
         views.full_history(scan, replay, lineage.files, builder)
         return builder.build(), digest(*lineage.identities(), *_marks(replay))
@@ -222,7 +239,7 @@ class Projector:
                 may_grow = not line.ended and number == len(lineage.files) - 1
                 if may_grow and not is_blank(line) and not _is_whole(line, log):
                     break  # it may still be being written
-                scan.line(line)
+                scan.line(line, lineage.decode)
                 settled = line.ended  # what lacks its newline may yet become another line
         now.consumed = scan.offset if settled else None
         self._scans[thread_id] = (now, scan)
@@ -232,9 +249,10 @@ class Projector:
 
     # What is wrong
 
-    def _problems(
+    def problems(
         self, subject: Subject, lineage: OpenLineage, scan: FullScan, error: LineageError | None
     ) -> list[Problem]:
+        """Everything that is odd or damaged about a thread, in the order of `problems.jsonl`."""
         found: list[Problem] = []
         head = subject.head
         if error is not None and error.code not in {_DAMAGES[file.damage][0] for file in lineage.files if file.damage}:
@@ -258,6 +276,41 @@ class Projector:
         if tail is not None:
             found.append(tail)
         return found
+
+
+class _Passes:
+    """What the derived files of one thread are made from; each part is made when it is asked for first.
+
+    `error` says that the lineage is broken: then there is neither `history` nor `state`.
+    """
+
+    def __init__(
+        self, projector: Projector, subject: Subject, lineage: OpenLineage, error: LineageError | None
+    ) -> None:
+        self._projector = projector
+        self.subject = subject
+        self.lineage = lineage
+        self.error = error
+
+    @cached_property
+    def history(self) -> Replay:
+        """The replay for the histories."""
+        return self._projector.history(self.subject.thread_id, self.lineage)
+
+    @cached_property
+    def state(self) -> Replay:
+        """The replay that tells settings, world state and window, too."""
+        return replay_lineage(self.lineage, state=True)
+
+    @cached_property
+    def scan(self) -> FullScan:
+        """Everything that happened."""
+        return self._projector.scan(self.subject.thread_id, self.lineage)
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """What is wrong."""
+        return self._projector.problems(self.subject, self.lineage, self.scan, self.error)
 
 
 def replay_lineage(lineage: OpenLineage, *, state: bool, added: Record | None = None) -> Replay:

@@ -142,6 +142,21 @@ def decode(line: Line, dialect: Dialect = Dialect.ENVELOPE) -> Record | Skip:
     return _bare(line, document) if dialect is Dialect.BARE else _envelope(line, document, span)
 
 
+class Memo:
+    """`decode` for lines that several passes take: each is decoded once, as long as this lives."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Line, Dialect], Record | Skip] = {}
+
+    def decode(self, line: Line, dialect: Dialect = Dialect.ENVELOPE) -> Record | Skip:
+        """As the function of this name."""
+        key = (line, dialect)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = decode(line, dialect)
+        return known
+
+
 def loads(data: bytes) -> Any:
     """What orjson says, but for numbers that it and Codex's reader take differently. Raises ValueError."""
     document = _loads(data)

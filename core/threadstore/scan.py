@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -119,7 +120,7 @@ class FullScan:
         if self.sources[segment].own and segment:
             self._mark_inherited()
 
-    def line(self, line: Line) -> None:
+    def line(self, line: Line, decode: Callable[[Line, Dialect], Record | Skip] = decode) -> None:
         """Take the next line."""
         self.offset = line.end + (1 if line.ended else 0)
         if is_blank(line):

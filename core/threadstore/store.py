@@ -24,13 +24,14 @@ from threadstore.extents import Extents
 from threadstore.files import FileIdentity, open_regular, pread_exactly
 from threadstore.filestates import FileStates
 from threadstore.heads import Head, Row, StateDatabase, select
+from threadstore.index import Entry, IndexReader
 from threadstore.lines import Log, forward
 from threadstore.metas import Metas
 from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile
 from threadstore.neighbours import Edges, Links, Neighbours
 from threadstore.opened import open_rollout
 from threadstore.operations import Operator, Outcome
-from threadstore.projection import Basis, Projection, StoreView, View
+from threadstore.projection import Basis, Outline, Projection, StoreView, View
 from threadstore.projector import Projector, Subject, digest
 from threadstore.seen import Seen
 from threadstore.spool import Spool
@@ -54,7 +55,9 @@ class Times:
 class ThreadStore:
     """See the module text. Raises StoreError, KeyError (unknown thread) and OSError, nothing else."""
 
-    def __init__(self, root: str, spool: Spool, states: FileStates | None = None) -> None:
+    def __init__(
+        self, root: str, spool: Spool, states: FileStates | None = None, index: IndexReader | None = None
+    ) -> None:
         self.root = os.path.realpath(root)
         if not any(os.path.isdir(os.path.join(self.root, name)) for name in (SESSIONS, ARCHIVED)):
             raise StoreError(
@@ -62,6 +65,7 @@ class ThreadStore:
                 "Give the folder that holds it, usually ~/.codex."
             )
         self.spool = spool
+        self._index = index
         self._states = states if states is not None else FileStates(self.root)
         self._catalog = Catalog(self.root, self._states)
         self._database = StateDatabase(self._states, spool.folder)
@@ -123,10 +127,14 @@ class ThreadStore:
         finally:
             os.close(descriptor)
         last = now.st_mtime_ns if found is None else found
-        self._times[thread_id] = _TIME.pack(now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, last)
+        self._remember(thread_id, Basis("", now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns), last)
+        return Times(last, now.st_ctime_ns)
+
+    def _remember(self, thread_id: str, file: Basis, last: int) -> None:
+        """The time of the last record, for as long as the selected rollout is as it was."""
+        self._times[thread_id] = _TIME.pack(*file[1:], last)
         if len(self._times) > _TIMES:
             self._times.popitem(last=False)
-        return Times(last, now.st_ctime_ns)
 
     def cost(self, thread_id: str) -> int:
         """Bytes of log that a projection may have to read, at most."""
@@ -160,15 +168,73 @@ class ThreadStore:
 
     def project(self, thread_id: str, view: View) -> Projection:
         """Make one derived file of a thread. May read all of its log."""
-        named = () if view is not View.THREAD else tuple(map(self._states.basis, self._name_files()))
-        head, row = self._head(thread_id)
-        name = self._name(thread_id, row) if view is View.THREAD else None
-        projection = self._projector.project(Subject(thread_id, self.rollouts(thread_id), head, row, name), view)
+        named = self._named(view)
+        projection = self._projector.project(self._present(thread_id, named=view is View.THREAD), view)
         return replace(projection, basis=projection.basis + named)
 
-    def _name_files(self) -> list[str]:
-        """The files that may rename a thread without a new record in its log."""
-        return [SESSION_INDEX, *(entry[0] for entry in self._database.identity())]
+    def project_all(self, thread_id: str) -> dict[View, Projection]:
+        """Make every derived file of a thread; one that can't be made is left out."""
+        named = self._named(View.THREAD)
+        made = self._projector.project_all(self._present(thread_id))
+        if View.THREAD in made:
+            made[View.THREAD] = replace(made[View.THREAD], basis=made[View.THREAD].basis + named)
+        return made
+
+    def _present(self, thread_id: str, *, named: bool = True) -> Subject:
+        head, row = self._head(thread_id)
+        return Subject(thread_id, self.rollouts(thread_id), head, row, self._name(thread_id, row) if named else None)
+
+    def _named(self, view: View) -> tuple[Basis, ...]:
+        """The files that may rename a thread without a new record in its log, where that changes a derived file."""
+        if view is not View.THREAD:
+            return ()
+        return tuple(map(self._states.basis, (SESSION_INDEX, *(entry[0] for entry in self._database.identity()))))
+
+    # What the index keeps
+
+    def make_entry(self, thread_id: str) -> tuple[Entry, dict[View, Projection]]:
+        """What the index is to know of a thread now, and the derived files. Raises StoreError for a thread of which
+        nothing lasting can be said.
+        """
+        subject = self._present(thread_id)
+        facts = _facts(subject)
+        made = self._projector.project_all(subject)
+        outlines = {
+            view: Outline(projection.size, projection.basis, projection.generation)
+            for view, projection in made.items()
+            if projection.basis and projection.extents is not None
+        }
+        if View.THREAD not in outlines or View.TURNS not in outlines:
+            raise StoreError(f"What thread {thread_id} is can't be told for longer than now.")
+        return Entry(outlines[View.THREAD].basis, facts, outlines, self.times(thread_id).mtime_ns), made
+
+    def is_entry_current(self, thread_id: str, entry: Entry) -> bool:
+        """True while everything that an entry was made from is as it was. Raises KeyError, StoreError, OSError."""
+        if not all(map(self._is_same, entry.made_from)):
+            return False
+        subject = self._present(thread_id)
+        return subject.head.rollout.path == entry.made_from[0].path and _facts(subject) == entry.facts
+
+    def outlines(self, thread_id: str) -> dict[View, Outline]:
+        """What the index knows of the derived files of a thread, as far as it holds."""
+        entry = None if self._index is None else self._index.entry(thread_id)
+        if entry is None:
+            return {}
+        named = self._named(View.THREAD)
+        try:
+            if not self.is_entry_current(thread_id, entry):
+                return {}
+        except (KeyError, StoreError, OSError):
+            return {}
+        self._remember(thread_id, entry.made_from[0], entry.last_record_ns)
+        outlines = dict(entry.outlines)
+        if View.THREAD in outlines:
+            outlines[View.THREAD] = outlines[View.THREAD]._replace(basis=entry.made_from + named)
+        return outlines
+
+    def status(self, rollout: RolloutFile) -> Basis:
+        """What `stat` says of a rollout."""
+        return self._states.basis(rollout.path)
 
     def project_rollout(self, rollout: RolloutFile) -> Projection:
         """The decoded content of one rollout file."""
@@ -239,8 +305,7 @@ class ThreadStore:
 
     def _subject(self, thread_id: str) -> Subject:
         self.refresh()
-        head, row = self._head(thread_id)
-        return Subject(thread_id, self.rollouts(thread_id), head, row, self._name(thread_id, row))
+        return self._present(thread_id)
 
     # Names and neighbours
 
@@ -287,6 +352,11 @@ class ThreadStore:
     def learn_edges(self, rollouts: list[RolloutFile], found: Edges) -> None:
         """Take over what `edges` has found out about these rollouts."""
         self._neighbours.learn(rollouts, found)
+
+
+def _facts(subject: Subject) -> bytes:
+    """What derived files depend on besides the content of the thread's lineage."""
+    return digest(repr((subject.rollouts, subject.head, subject.row, subject.name)).encode("utf-8", "surrogatepass"))
 
 
 def _read_names(log: Log) -> dict[str, str]:

@@ -1,0 +1,163 @@
+"""The index: what a listing needs of every thread, kept from one mount to the next in an SQLite file outside the store.
+
+It may lag behind the store but never leads: what it says of a thread counts only while the files that it was made
+from are as they were, and the names and rollouts too. It may be deleted at any moment; then answers are computed as
+if it had never been. Its tables are meant to be read by people as well (docs/sql.md).
+
+A file belongs to one edition of this library, since another one may write the derived files differently: the edition
+is a hash of the library's own code. `IndexReader` is for whoever serves requests, `indexing.Indexer` writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+import time
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from threadstore.projection import Basis, Outline, View
+
+log = logging.getLogger(__name__)
+
+#: The column that has the size of each derived file in bytes; empty where the file can't be given.
+SIZES = {view: f"{view.value.partition('.')[0]}_bytes" for view in View}
+_GENERATION = 16  # bytes of each
+_PATIENCE = 0.05  # seconds to wait for a lock
+_AGAIN = 1.0  # seconds until it is looked again whether the file is the same
+_COLUMNS = ", ".join(("rollout", "made_from", "facts", "generations", "last_record_ns", *SIZES.values()))
+_ONE = f"SELECT {_COLUMNS} FROM threads WHERE id = ?"
+_SOME = f"SELECT id, {_COLUMNS} FROM threads WHERE id > ? AND id < ?"
+
+
+class Entry(NamedTuple):
+    """What the index knows of a thread: the derived files, what they were made from, and the time of the last record
+    (Unix, ns).
+
+    `facts` is a digest of what they depend on besides the content of files; `made_from` begins with the selected
+    rollout.
+    """
+
+    made_from: tuple[Basis, ...]
+    facts: bytes
+    outlines: dict[View, Outline]
+    last_record_ns: int
+
+
+@cache
+def edition() -> str:
+    """A name for the code that makes derived files."""
+    code = blake2b(digest_size=6)
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        code.update(file.read_bytes())
+    return code.hexdigest()
+
+
+def place(folder: str, root: str) -> str:
+    """The index of a store, in a folder for all of them."""
+    store = blake2b(os.fsencode(os.path.realpath(root)), digest_size=6).hexdigest()
+    return os.path.join(folder, f"{store}-{edition()}.sqlite")
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """Open an index that is there. Raises sqlite3.Error."""
+    return sqlite3.connect(f"{Path(path).as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=_PATIENCE)
+
+
+class IndexReader:
+    """Answers from an index that another process may be writing, or may have removed. Never raises."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        self._looked = 0.0
+
+    def entry(self, thread_id: str) -> Entry | None:
+        """What it says of a thread; None when it says nothing."""
+        row = self._one(_ONE, thread_id)
+        return None if row is None else _entry(row)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection, self._identity = None, None
+
+    def _one(self, query: str, *values: object) -> tuple[Any, ...] | None:
+        connection = self._current()
+        if connection is None:
+            return None
+        try:
+            found: tuple[Any, ...] | None = connection.execute(query, values).fetchone()
+        except sqlite3.Error as error:
+            log.info("%s can't be read: %s", self.path, error)
+            self.close()
+            return None
+        return found
+
+    def _current(self) -> sqlite3.Connection | None:
+        """A connection to the file that has the name now."""
+        now = time.monotonic()
+        if now - self._looked > _AGAIN:
+            self._looked = now
+            identity = identity_of(self.path)
+            if identity != self._identity:
+                self.close()
+                if identity is not None:
+                    with contextlib.suppress(sqlite3.Error):
+                        self._connection, self._identity = connect(self.path), identity
+        return self._connection
+
+
+def identity_of(path: str) -> tuple[int, int] | None:
+    """Tells one file from another that took its name; None when there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def entries(connection: sqlite3.Connection, after: str, before: str) -> dict[str, Entry | None]:
+    """The entries of the threads whose ids lie between two others; None for one that can't be used."""
+    return {row[0]: _entry(row[1:]) for row in connection.execute(_SOME, (after, before))}
+
+
+def _entry(row: tuple[Any, ...]) -> Entry | None:
+    """An entry from its columns; None when they don't fit together."""
+    rollout, made_from, facts, generations, last, *sizes = row
+    try:
+        basis = tuple(Basis(*one) for one in orjson.loads(made_from))
+    except (ValueError, TypeError):
+        return None
+    if not basis or basis[0].path != rollout or len(generations) != _GENERATION * len(View):
+        return None
+    outlines = {
+        view: Outline(size, basis, generations[number * _GENERATION : (number + 1) * _GENERATION])
+        for number, (view, size) in enumerate(zip(View, sizes, strict=True))
+        if size is not None
+    }
+    return Entry(basis, facts, outlines, last)
+
+
+def packed(entry: Entry) -> dict[str, object]:
+    """The columns of an entry."""
+    generations = b"".join(
+        entry.outlines[view].generation if view in entry.outlines else bytes(_GENERATION) for view in View
+    )
+    sizes = {column: entry.outlines[view].size if view in entry.outlines else None for view, column in SIZES.items()}
+    return {
+        "rollout": entry.made_from[0].path,
+        "made_from": orjson.dumps(list(map(tuple, entry.made_from))).decode(),
+        "facts": entry.facts,
+        "generations": generations,
+        "last_record_ns": entry.last_record_ns,
+        **sizes,
+    }

@@ -1,0 +1,321 @@
+"""Building the index: which threads have changed since they were entered, and what is entered of each.
+
+One process at a time builds an index; who finds it being built leaves it alone. A thread is entered as a whole, so
+a reader finds the old entry or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import sqlite3
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from threadstore import index
+from threadstore.errors import StoreError
+from threadstore.index import SIZES, Entry
+from threadstore.names import RolloutFile
+from threadstore.projection import Projection, View
+from threadstore.store import ThreadStore
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+_SLICE = 500  # threads whose entries are compared at once
+_TEXT = 300  # characters of a text that are kept
+_STALE = 7 * 86_400  # seconds after which the index of another edition is removed
+_AFTER_ALL = "~"  # comes after every thread id
+_TABLES = ("problems", "turns", "rollouts", "threads")  # children first
+_TEXTS = (
+    *("name", "preview", "status", "health", "history_mode", "cwd", "model", "model_provider", "created_at"),
+    *("updated_at", "cli_version", "originator", "forked_from", "parent"),
+)
+_COUNTS = ("records", "items", "turns", "effective_turns", "checkpoints", "rollbacks", "damaged", "problems")
+_PROBLEM = ("code", "file", "offset", "length", "message", "consequence", "uncertain")
+
+
+class Progress(NamedTuple):
+    """How far a pass over the store has come: `last` is the thread that it may go on after (None: it is at the end),
+    `done` of `total` threads were looked at, `entered` are those that had changed.
+    """
+
+    last: str | None
+    done: int
+    total: int
+    entered: int
+
+
+class Indexer:
+    """Keeps the index of one store up to date. Raises OSError and sqlite3.Error where the index can't be written."""
+
+    def __init__(self, store: ThreadStore, path: str) -> None:
+        self._store = store
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+
+    def advance(self, last: str, seconds: float) -> Progress | None:
+        """Go on with a pass over all threads after the one named `last` ("" begins) for some time. None while another
+        process builds this index.
+        """
+        with self._alone() as connection:
+            if connection is None:
+                return None
+            return self._advance(connection, last, time.monotonic() + seconds)
+
+    def _advance(self, connection: sqlite3.Connection, last: str, end: float) -> Progress:
+        ids = self._store.thread_ids()
+        at, entered = bisect_right(ids, last), 0
+        while at < len(ids):
+            some = ids[at : at + _SLICE]
+            bound = ids[at + _SLICE] if at + _SLICE < len(ids) else _AFTER_ALL
+            known = index.entries(connection, last, bound)
+            for thread in some:
+                entered += self._enter(connection, thread, known.pop(thread, None))
+                at, last = at + 1, thread
+                if time.monotonic() >= end:
+                    return Progress(thread, at, len(ids), entered)
+            _remove(connection, known)  # threads that are gone
+        return Progress(None, at, len(ids), entered)
+
+    def enter(self, threads: Iterable[str]) -> bool:
+        """Bring the entries of some threads up to date. False while another process builds this index."""
+        with self._alone() as connection:
+            if connection is None:
+                return False
+            for thread in threads:
+                if thread in self._store:
+                    known = index.entries(connection, thread[:-1], thread + _AFTER_ALL).get(thread)
+                    self._enter(connection, thread, known)
+                else:
+                    _remove(connection, [thread])
+            return True
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection, self._identity = None, None
+
+    # The file
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[sqlite3.Connection | None]:
+        """A transaction on the index, locked against other builders; None when one of them has it."""
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        lock = os.open(self.path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield None
+                return
+            connection = self._open()
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            self.close()
+            if not isinstance(error, sqlite3.OperationalError):  # damaged: the next attempt builds it anew
+                log.warning("%s is damaged (%s) and is thrown away.", self.path, error)
+                _unlink(self.path)
+            raise
+        except BaseException:
+            self.close()  # which takes back what was not committed
+            raise
+        finally:
+            os.close(lock)
+
+    def _open(self) -> sqlite3.Connection:
+        identity = index.identity_of(self.path)
+        if self._connection is not None and identity is not None and identity == self._identity:
+            return self._connection
+        self.close()
+        if identity is None:
+            _sweep(self.path)
+            _create(self.path)
+        self._connection, self._identity = index.connect(self.path), index.identity_of(self.path)
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        return self._connection
+
+    # Entries
+
+    def _enter(self, connection: sqlite3.Connection, thread: str, known: Entry | None) -> int:
+        """Bring one entry up to date; 1 when it had to be."""
+        try:
+            if known is not None and self._store.is_entry_current(thread, known):
+                return 0
+            entry, made = self._store.make_entry(thread)
+            rows = _rows(self._store, thread, entry, made)
+        except (StoreError, OSError, KeyError, UnicodeEncodeError) as error:
+            # Of what can't be read its own problems.jsonl tells; a folder may have a name that is no text.
+            log.debug("Thread %s is not entered: %s", thread, error)
+            rows = {}
+        if known is not None or rows:
+            _remove(connection, [thread])
+            _put(connection, rows)
+        return int(known is not None or bool(rows))
+
+
+# The schema, in terms that people know from the files of the mount
+
+
+def _create(path: str) -> None:
+    """An empty index, under its name only when it is whole."""
+    from sqlite_utils import Database
+
+    building = f"{path}.new"
+    _unlink(building)
+    os.close(os.open(building, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    database = Database(building)
+    texts = dict.fromkeys(("id", *_TEXTS, "branch", "commit_hash"), str)
+    numbers = dict.fromkeys(("archived", *_COUNTS, "total_tokens", "own_tokens", *SIZES.values()), int)
+    inner = {"rollout": str, "last_record_ns": int, "made_from": str, "facts": bytes, "generations": bytes}
+    columns: dict[str, Any] = texts | numbers | inner
+    database["threads"].create(columns, pk="id")
+    database["rollouts"].create(
+        {"path": str, "id": str, "thread_id": str, "archived": int, "compressed": int, "selected": int}
+        | {"device": int, "inode": int, "bytes": int, "mtime_ns": int},
+        pk="path",
+        foreign_keys=[("thread_id", "threads", "id")],
+    )
+    database["turns"].create(
+        {"thread_id": str, "number": int, "id": str, "status": str, "effective": int, "user": str, "model": str}
+        | {"started_at": int, "completed_at": int, "duration_ms": int, "error": str, "total_tokens": int}
+        | {"file": str, "offset": int},
+        foreign_keys=[("thread_id", "threads", "id")],
+    )
+    database["problems"].create(
+        {"thread_id": str, "code": str, "file": str, "offset": int, "length": int, "message": str}
+        | {"consequence": str, "uncertain": int},
+        foreign_keys=[("thread_id", "threads", "id")],
+    )
+    for table in ("rollouts", "turns", "problems"):
+        database[table].create_index(["thread_id"])
+    for column in ("updated_at", "cwd", "forked_from", "parent"):
+        database["threads"].create_index([column])
+    database.enable_wal()
+    database.close()
+    os.rename(building, path)
+
+
+def _sweep(path: str) -> None:
+    """Remove indexes of this store that other editions of the library have left."""
+    folder, name = os.path.split(path)
+    for other in os.listdir(folder):
+        old = os.path.join(folder, other)
+        if other.endswith(".sqlite") and other.partition("-")[0] == name.partition("-")[0]:
+            with contextlib.suppress(OSError):
+                if time.time() - os.stat(old).st_mtime > _STALE:
+                    _unlink(old)
+                    os.unlink(old + ".lock")
+
+
+def _unlink(path: str) -> None:
+    for end in ("", "-wal", "-shm", "-journal"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path + end)
+
+
+def _remove(connection: sqlite3.Connection, threads: Iterable[str]) -> None:
+    for thread in threads:
+        for table in _TABLES:
+            column = "id" if table == "threads" else "thread_id"
+            connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (thread,))
+
+
+def _put(connection: sqlite3.Connection, rows: dict[str, list[Json]]) -> None:
+    for table, some in rows.items():
+        if some:
+            names = ", ".join(some[0])
+            marks = ", ".join(f":{name}" for name in some[0])
+            connection.executemany(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", some)
+
+
+def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projection]) -> dict[str, list[Json]]:
+    """The rows of one thread by table, parents first."""
+    document, usage = _document(made, View.THREAD), _document(made, View.USAGE)
+    git = document["git"] if isinstance(document["git"], dict) else {}
+    row = {
+        "id": thread,
+        **{key: _text(document[key]) for key in _TEXTS},
+        "branch": _text(git.get("branch")),
+        "commit_hash": _text(git.get("commit_hash")),
+        "archived": document["archived"],
+        **{key: document["counts"][key] for key in _COUNTS},
+        "total_tokens": usage["total"]["total_tokens"],
+        "own_tokens": usage["own"]["total_tokens"],
+        **index.packed(entry),
+    }
+    return {
+        "threads": [row],
+        "rollouts": [_rollout(store, thread, entry, one) for one in store.rollouts(thread)],
+        "turns": [_turn(thread, one) for one in _lines(made, View.TURNS)],
+        "problems": [_problem(thread, one) for one in _lines(made, View.PROBLEMS)],
+    }
+
+
+def _document(made: dict[View, Projection], view: View) -> Json:
+    document: Json = orjson.loads(_content(made[view]))
+    return document
+
+
+def _lines(made: dict[View, Projection], view: View) -> Iterator[Json]:
+    return map(orjson.loads, _content(made[view]).splitlines())
+
+
+def _content(projection: Projection) -> bytes:
+    """The bytes of a file that was rendered, so that none of them lie in a log."""
+    extents = projection.extents
+    parts = () if extents is None else extents.plan(0, extents.size)
+    return b"".join(part for part in parts if isinstance(part, bytes))
+
+
+def _text(value: object) -> str | None:
+    text = value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
+    return text if text is None else text[:_TEXT]
+
+
+def _rollout(store: ThreadStore, thread: str, entry: Entry, rollout: RolloutFile) -> Json:
+    status = store.status(rollout)
+    return {
+        "path": rollout.path,
+        "id": rollout.rollout_id,
+        "thread_id": thread,
+        "archived": rollout.archived,
+        "compressed": rollout.compressed,
+        "selected": rollout.path == entry.made_from[0].path,
+        "device": _signed(status.dev),
+        "inode": _signed(status.ino),
+        "bytes": status.size,
+        "mtime_ns": status.mtime_ns,
+    }
+
+
+def _signed(number: int) -> int:
+    """As SQLite's integers are."""
+    return number if number < 1 << 63 else number - (1 << 64)
+
+
+def _turn(thread: str, turn: Json) -> Json:
+    usage, start = turn["usage"] or {}, turn["start"] or {}
+    row = {key: turn[key] for key in ("number", "id", "status", "effective")}
+    row |= {key: _text(turn[key]) for key in ("user", "model", "error")}
+    row |= {key: _integer(turn[key]) for key in ("started_at", "completed_at", "duration_ms")}
+    place = {"file": start.get("file"), "offset": start.get("offset")}
+    return {"thread_id": thread, **row, "total_tokens": usage.get("total_tokens"), **place}
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and abs(value) < 1 << 63 else None
+
+
+def _problem(thread: str, problem: Json) -> Json:
+    return {"thread_id": thread} | {key: problem.get(key) for key in _PROBLEM}
