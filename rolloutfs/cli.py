@@ -90,6 +90,24 @@ def umount_command(mountpoint: str, lazy: bool) -> None:
     _exit(run)
 
 
+@main.command("index", epilog=_EPILOG)
+@click.argument("store", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def index_command(store: str | None, as_json: bool) -> None:
+    """Bring the index of STORE up to date now: what listings need, kept outside the store.
+
+    A mount does it by itself, in the background. The index is an SQLite file and may be deleted at any moment.
+    """
+
+    def run() -> None:
+        from rolloutfs import building
+
+        how = "give it as STORE, or in $CODEX_HOME"
+        building.build(store or default_store(), click.echo, how, as_json=as_json)
+
+    _exit(run)
+
+
 _STORE = click.option("--store", metavar="STORE", help="The store; $CODEX_HOME or ~/.codex unless it is given.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 _NUMBERS = {"ignore_unknown_options": True}  # so that -1 is a turn

@@ -79,6 +79,11 @@ def _weight(version: Derived) -> int:
     return 1024 + extents.weight + 200 * len(extents.sources)
 
 
+def _name(path: str) -> str:
+    """What a file keeps when it is archived or compressed, and has in common with its twins."""
+    return path.rpartition("/")[2].removesuffix(".zst")
+
+
 Times = Callable[[Node, Version], tuple[int, int]]
 
 
@@ -171,8 +176,8 @@ class Contents:
             self._follows(ino, state, version)
 
     def heirs(self, path: str) -> set[str]:
-        """The threads that something was made for from a file of the store which isn't their selected rollout."""
-        return self._heirs.get(path, set())
+        """The threads that something was made for from a file of this name which isn't their selected rollout."""
+        return self._heirs.get(_name(path), set())
 
     def lasts(self, node: Node) -> bool:
         """False for a file that may become another one by a file that was never seen: it holds only now."""
@@ -382,7 +387,7 @@ class Contents:
 
     def _keep(self, node: Node, version: Derived) -> None:
         for basis in version.projection.basis[1:]:
-            self._heirs.setdefault(basis.path, set()).add(node.thread)
+            self._heirs.setdefault(_name(basis.path), set()).add(node.thread)
         self._known.put(node.ino, version.outline())
         if version.extents is not None:
             self._full.put(node.ino, version)

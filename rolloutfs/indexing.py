@@ -58,7 +58,7 @@ class Indexing:
                 await self._pass(pool)
                 await self._follow(pool)
         except OSError as error:
-            log.warning("The index %s can't be kept (%s): answers are computed instead.", self._path, error)
+            log.info("The index %s can't be kept (%s): answers are computed instead.", self._path, error)
 
     async def _pass(self, pool: Pool) -> None:
         """Look at every thread."""

@@ -31,6 +31,13 @@ Json = dict[str, Any]
 _SLICE = 500  # threads whose entries are compared at once
 _TEXT = 300  # characters of a text that are kept
 _STALE = 7 * 86_400  # seconds after which the index of another edition is removed
+#: Errors that say nothing of the file itself.
+_PASSING = frozenset(
+    (
+        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
+        *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT),
+    )
+)
 _AFTER_ALL = "~"  # comes after every thread id
 _TABLES = ("problems", "turns", "rollouts", "threads")  # children first
 _TEXTS = (
@@ -123,8 +130,8 @@ class Indexer:
             connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             self.close()
-            if not isinstance(error, sqlite3.OperationalError):  # damaged: the next attempt builds it anew
-                log.warning("%s is damaged (%s) and is thrown away.", self.path, error)
+            if error.sqlite_errorcode & 0xFF not in _PASSING:
+                log.warning("%s can't be used (%s): the next pass builds it anew.", self.path, error)
                 _unlink(self.path)
             raise
         except BaseException:
@@ -179,28 +186,28 @@ def _create(path: str) -> None:
     numbers = dict.fromkeys(("archived", *_COUNTS, "total_tokens", "own_tokens", *SIZES.values()), int)
     inner = {"rollout": str, "last_record_ns": int, "made_from": str, "facts": bytes, "generations": bytes}
     columns: dict[str, Any] = texts | numbers | inner
-    database["threads"].create(columns, pk="id")
-    database["rollouts"].create(
+    database.table("threads").create(columns, pk="id")
+    database.table("rollouts").create(
         {"path": str, "id": str, "thread_id": str, "archived": int, "compressed": int, "selected": int}
         | {"device": int, "inode": int, "bytes": int, "mtime_ns": int},
         pk="path",
         foreign_keys=[("thread_id", "threads", "id")],
     )
-    database["turns"].create(
+    database.table("turns").create(
         {"thread_id": str, "number": int, "id": str, "status": str, "effective": int, "user": str, "model": str}
         | {"started_at": int, "completed_at": int, "duration_ms": int, "error": str, "total_tokens": int}
         | {"file": str, "offset": int},
         foreign_keys=[("thread_id", "threads", "id")],
     )
-    database["problems"].create(
+    database.table("problems").create(
         {"thread_id": str, "code": str, "file": str, "offset": int, "length": int, "message": str}
         | {"consequence": str, "uncertain": int},
         foreign_keys=[("thread_id", "threads", "id")],
     )
     for table in ("rollouts", "turns", "problems"):
-        database[table].create_index(["thread_id"])
+        database.table(table).create_index(["thread_id"])
     for column in ("updated_at", "cwd", "forked_from", "parent"):
-        database["threads"].create_index([column])
+        database.table("threads").create_index([column])
     database.enable_wal()
     database.close()
     os.rename(building, path)
@@ -250,8 +257,8 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         "commit_hash": _text(git.get("commit_hash")),
         "archived": document["archived"],
         **{key: document["counts"][key] for key in _COUNTS},
-        "total_tokens": usage["total"]["total_tokens"],
-        "own_tokens": usage["own"]["total_tokens"],
+        "total_tokens": _tokens(usage["total"]),
+        "own_tokens": _tokens(usage["own"]),
         **index.packed(entry),
     }
     return {
@@ -305,12 +312,16 @@ def _signed(number: int) -> int:
 
 
 def _turn(thread: str, turn: Json) -> Json:
-    usage, start = turn["usage"] or {}, turn["start"] or {}
+    usage, start = turn["usage"], turn["start"] or {}
     row = {key: turn[key] for key in ("number", "id", "status", "effective")}
     row |= {key: _text(turn[key]) for key in ("user", "model", "error")}
     row |= {key: _integer(turn[key]) for key in ("started_at", "completed_at", "duration_ms")}
     place = {"file": start.get("file"), "offset": start.get("offset")}
-    return {"thread_id": thread, **row, "total_tokens": usage.get("total_tokens"), **place}
+    return {"thread_id": thread, **row, "total_tokens": _tokens(usage), **place}
+
+
+def _tokens(usage: Json | None) -> int | None:
+    return _integer((usage or {}).get("total_tokens"))
 
 
 def _integer(value: object) -> int | None:

@@ -27,7 +27,7 @@ from threadstore.heads import Head, Row, StateDatabase, select
 from threadstore.index import Entry, IndexReader
 from threadstore.lines import Log, forward
 from threadstore.metas import Metas
-from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile
+from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile, parse_rollout
 from threadstore.neighbours import Edges, Links, Neighbours
 from threadstore.opened import open_rollout
 from threadstore.operations import Operator, Outcome
@@ -120,6 +120,10 @@ class ThreadStore:
             dev, ino, size, mtime_ns, last = _TIME.unpack(packed)
             if (dev, ino, size, mtime_ns) == (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns):
                 return Times(last, status.st_ctime_ns)
+        entry = None if self._index is None else self._index.entry(thread_id)
+        if entry is not None and entry.made_from[0] == _basis(rollout.path, status):
+            self._remember(thread_id, entry.made_from[0], entry.last_record_ns)
+            return Times(entry.last_record_ns, status.st_ctime_ns)
         descriptor = open_regular(self.root, rollout.path)
         try:
             now = os.fstat(descriptor)
@@ -127,7 +131,7 @@ class ThreadStore:
         finally:
             os.close(descriptor)
         last = now.st_mtime_ns if found is None else found
-        self._remember(thread_id, Basis("", now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns), last)
+        self._remember(thread_id, _basis(rollout.path, now), last)
         return Times(last, now.st_ctime_ns)
 
     def _remember(self, thread_id: str, file: Basis, last: int) -> None:
@@ -157,12 +161,23 @@ class ThreadStore:
             return False
         try:
             selected = self.head(thread_id).path == projection.basis[0].path
-            return selected and all(map(self._is_same, projection.basis))
+            return selected and all(map(self._is_same, projection.basis)) and self._is_chosen(projection.basis)
         except (KeyError, StoreError, OSError):
             return False
 
     def _is_same(self, basis: Basis) -> bool:
         return self._states.basis(basis.path) == basis
+
+    def _is_chosen(self, basis: tuple[Basis, ...]) -> bool:
+        """True while every inherited file is still the one that is taken for its rollout: a twin may have come."""
+        for inherited in basis[1:]:
+            rollout = parse_rollout(inherited.path)
+            if rollout is None:
+                continue
+            files = self._catalog.of_rollout(rollout.rollout_id)
+            if not files or files[-1].path != inherited.path:
+                return False
+        return True
 
     # Derived files
 
@@ -210,7 +225,7 @@ class ThreadStore:
 
     def is_entry_current(self, thread_id: str, entry: Entry) -> bool:
         """True while everything that an entry was made from is as it was. Raises KeyError, StoreError, OSError."""
-        if not all(map(self._is_same, entry.made_from)):
+        if not all(map(self._is_same, entry.made_from)) or not self._is_chosen(entry.made_from):
             return False
         subject = self._present(thread_id)
         return subject.head.rollout.path == entry.made_from[0].path and _facts(subject) == entry.facts
@@ -352,6 +367,10 @@ class ThreadStore:
     def learn_edges(self, rollouts: list[RolloutFile], found: Edges) -> None:
         """Take over what `edges` has found out about these rollouts."""
         self._neighbours.learn(rollouts, found)
+
+
+def _basis(path: str, status: os.stat_result) -> Basis:
+    return Basis(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _facts(subject: Subject) -> bytes:

@@ -1,0 +1,332 @@
+"""The index: what it says is what is computed, whatever happened to the store or to the index since."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import sqlite3
+import stat
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database
+from threadstore import index
+from threadstore.index import SIZES, IndexReader
+from threadstore.indexing import Indexer, Progress
+from threadstore.projection import Outline, View
+from threadstore.spool import Spool
+from threadstore.store import ThreadStore
+
+from tests.conftest import CopyStore, Corpus
+from tests.corpus_store import CorpusStore
+
+
+class Indexed:
+    """A store with an index that was built once."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        self.home = home
+        self.folder = folder
+        self.path = Path(index.place(str(folder / "index"), str(home)))
+        self.indexer = Indexer(self.store(), str(self.path))
+
+    def store(self) -> ThreadStore:
+        """As a mount that begins now sees it."""
+        spool = Spool(str(self.folder / "spool"))
+        return ThreadStore(str(self.home), spool, index=IndexReader(str(self.path)))
+
+    def build(self) -> Progress:
+        """A whole pass by a process that begins now."""
+        self.indexer.close()
+        self.indexer = Indexer(self.store(), str(self.path))
+        progress = self.indexer.advance("", 1e9)
+        assert progress is not None
+        assert progress.last is None
+        return progress
+
+    def check(self) -> int:
+        """Whatever it says now is what is computed now; of how many derived files it says something."""
+        store = self.store()
+        said = 0
+        for thread in store.thread_ids():
+            for view, outline in store.outlines(thread).items():
+                made = store.project(thread, view)
+                assert outline == Outline(made.size, made.basis, made.generation), (thread, view)
+                assert store.is_current(thread, made)
+                said += 1
+        return said
+
+
+@pytest.fixture
+def indexed(copy_store: CopyStore, tmp_path: Path) -> Indexed:
+    """A store of several generations and forks, with its database."""
+    made = Indexed(copy_store("revert_forked.paginated").home, tmp_path)
+    made.build()
+    return made
+
+
+def test_it_says_what_is_computed(corpus_store: CorpusStore, tmp_path: Path) -> None:
+    """Of every thread that is sound every derived file is known."""
+    made = Indexed(corpus_store.home, tmp_path)
+    total = made.build().total
+    lasting = sum(bool(made.store().project(thread, View.TURNS).basis) for thread in made.store().thread_ids())
+    assert made.check() == len(View) * lasting
+    assert lasting == total or corpus_store.name in ("broken",)
+    assert made.build().entered == total - lasting
+
+
+def _log(home: Path) -> Path:
+    return max(home.glob("sessions/*/*/*/*.jsonl"), key=lambda path: path.stat().st_size)
+
+
+def _append(home: Path) -> None:
+    log = _log(home)
+    with log.open("ab") as file:
+        file.write(log.read_bytes().splitlines(keepends=True)[-1])
+
+
+def _cut(home: Path) -> None:
+    os.truncate(_log(home), _log(home).stat().st_size // 2)
+
+
+def _replace(home: Path) -> None:
+    log = _log(home)
+    other = log.with_suffix(".new")
+    other.write_bytes(log.read_bytes().replace(b"completed", b"finished!"))
+    other.rename(log)
+
+
+def _rewrite(home: Path) -> None:
+    log = _log(home)
+    log.write_bytes(log.read_bytes().replace(b"agent_message", b"agent_massage"))
+
+
+def _archive(home: Path) -> None:
+    (home / "archived_sessions").mkdir(exist_ok=True)
+    log = _log(home)
+    log.rename(home / "archived_sessions" / log.name)
+
+
+def _delete(home: Path) -> None:
+    _log(home).unlink()
+
+
+def _name(home: Path) -> None:
+    thread = _log(home).stem[-36:]
+    with (home / "session_index.jsonl").open("a") as file:
+        file.write(
+            json.dumps({"id": thread, "thread_name": "Another name", "updated_at": "2026-01-01T00:00:00Z"}) + "\n"
+        )
+
+
+def _twin(home: Path) -> None:
+    log = _log(home)
+    other = home / "sessions/2020/01/01" / log.name
+    other.parent.mkdir(parents=True)
+    shutil.copy(log, other)
+
+
+def _rows(home: Path, change: str) -> None:
+    for database in home.glob("state_*.sqlite"):
+        with closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute(change)
+
+
+def _lose_database(home: Path) -> None:
+    for path in home.glob("state_*.sqlite*"):
+        path.unlink()
+
+
+CHANGES: dict[str, Callable[[Path], None]] = {
+    "nothing": lambda home: None,
+    "append": _append,
+    "cut": _cut,
+    "replace": _replace,
+    "rewrite": _rewrite,
+    "archive": _archive,
+    "delete": _delete,
+    "name": _name,
+    "twin": _twin,
+    "rows: names": lambda home: _rows(home, "UPDATE threads SET name = 'Renamed'"),
+    "rows: previews": lambda home: _rows(home, "UPDATE threads SET preview = 'Said first'"),
+    "rows: heads": lambda home: _rows(home, "UPDATE threads SET rollout_path = 'nowhere'"),
+    "rows: gone": lambda home: _rows(home, "DELETE FROM threads"),
+    "database gone": _lose_database,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_never_hidden(indexed: Indexed, change: str) -> None:
+    """What the index said before is not said of what is there now; after the next pass it says what is right."""
+    before = indexed.check()
+    CHANGES[change](indexed.home)
+    between = indexed.check()
+    assert (between == before) == (change == "nothing")
+    indexed.build()
+    after = indexed.check()
+    assert after >= between
+    assert indexed.build().entered == 0 or change == "delete"
+    if change == "nothing":
+        return
+    with closing(sqlite3.connect(indexed.path)) as connection:
+        threads = {row[0] for row in connection.execute("SELECT id FROM threads")}
+        others = {
+            row[0]
+            for table in ("rollouts", "turns", "problems")
+            for row in connection.execute(f"SELECT thread_id FROM {table}")
+        }
+    assert others <= threads <= set(indexed.store().thread_ids())
+
+
+def test_only_what_changed_is_entered(indexed: Indexed) -> None:
+    """A pass enters the threads that changed, and a part of one goes on where it stopped."""
+    total = indexed.build()
+    assert (total.entered, total.done, total.total) == (0, total.total, total.total)
+    _append(indexed.home)
+    steps, last = 0, ""
+    while True:
+        progress = indexed.indexer.advance(last, 0)
+        assert progress is not None
+        steps += progress.entered
+        if progress.last is None:
+            break
+        last = progress.last
+    inherits = [
+        thread for thread in indexed.store().thread_ids() if _log(indexed.home).name in _sources(indexed, thread)
+    ]
+    assert steps == len(inherits)
+    assert indexed.check() == len(View) * total.total
+
+
+def _sources(indexed: Indexed, thread: str) -> list[str]:
+    return [one.path.rpartition("/")[2] for one in indexed.store().project(thread, View.TURNS).basis]
+
+
+def test_threads_that_are_named(indexed: Indexed) -> None:
+    """Those alone are looked at, whether they changed, came or went."""
+    store = indexed.store()
+    before = indexed.check()
+    _append(indexed.home)
+    _name(indexed.home)
+    assert indexed.check() < before
+    assert indexed.indexer.enter(store.thread_ids())
+    assert indexed.check() == before
+    gone = _log(indexed.home).stem[-36:]
+    for path in indexed.home.glob(f"sessions/*/*/*/*{gone}*"):
+        path.unlink()
+    indexed.indexer = Indexer(indexed.store(), str(indexed.path))
+    assert indexed.indexer.enter([gone])
+    with closing(sqlite3.connect(indexed.path)) as connection:
+        assert connection.execute("SELECT count(*) FROM threads WHERE id = ?", (gone,)).fetchone() == (0,)
+
+
+def test_an_entry_is_replaced_as_a_whole(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that is stopped midway leaves what was there."""
+    before = _dump(indexed.path)
+    _append(indexed.home)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadStore, "status", stop)
+        with pytest.raises(KeyboardInterrupt):
+            indexed.indexer.advance("", 1e9)
+    assert _dump(indexed.path) == before
+    assert indexed.build().entered >= 1
+
+
+def _dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
+
+
+def test_it_may_be_deleted_at_any_moment(indexed: Indexed) -> None:
+    """Who reads goes on without it, who builds makes a new one."""
+    reading = indexed.store()
+    thread = reading.thread_ids()[0]
+    assert reading.outlines(thread)
+    for path in indexed.path.parent.iterdir():
+        path.unlink()
+    time.sleep(1.1)
+    assert reading.outlines(thread) == {}
+    assert indexed.indexer.advance("", 1e9) is not None
+    time.sleep(1.1)
+    assert reading.outlines(thread)
+    assert indexed.check()
+
+
+@pytest.mark.parametrize("damage", ["zeros", "cut", "another", "empty"])
+def test_a_damaged_one_is_built_anew(indexed: Indexed, damage: str) -> None:
+    """It is never believed, and the next passes make a sound one."""
+    indexed.indexer.close()
+    if damage == "zeros":
+        with indexed.path.open("r+b") as file:
+            file.write(bytes(8192))
+    elif damage == "cut":
+        os.truncate(indexed.path, 5000)
+    elif damage == "empty":
+        os.truncate(indexed.path, 0)
+    else:
+        indexed.path.unlink()
+        Database(indexed.path).table("other").insert({"a": 1})
+    indexed.check()
+    for _ in range(2):
+        try:
+            indexed.indexer.advance("", 1e9)
+        except sqlite3.Error:
+            continue
+    assert indexed.check() > 0
+
+
+def test_one_builds_at_a_time(indexed: Indexed) -> None:
+    """Who finds it being built leaves it alone."""
+    with open(f"{indexed.path}.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert indexed.indexer.advance("", 1e9) is None
+        assert not indexed.indexer.enter(indexed.store().thread_ids())
+    assert indexed.indexer.advance("", 1e9) is not None
+
+
+def test_it_is_private_and_keeps_to_itself(indexed: Indexed) -> None:
+    """Only its owner may read it; old indexes of the same store go, those of others stay."""
+    mode = stat.S_IMODE(indexed.path.stat().st_mode)
+    assert (mode, stat.S_IMODE(indexed.path.parent.stat().st_mode)) == (0o600, 0o700)
+    store = indexed.path.name.partition("-")[0]
+    old, young, other = (indexed.path.with_name(f"{name}.sqlite") for name in (f"{store}-old", f"{store}-new", "0-old"))
+    for path in (old, young, other):
+        path.touch()
+    for path in (old, other):
+        os.utime(path, (0, 0))
+    indexed.path.unlink()
+    assert indexed.indexer.advance("", 1e9) is not None
+    assert [path.exists() for path in (old, young, other)] == [False, True, True]
+
+
+def test_people_can_read_it(corpus: Corpus, tmp_path: Path) -> None:
+    """Tables, columns and foreign keys as sqlite-utils shows them; the figures are those of the derived files."""
+    made = Indexed(corpus("forks.paginated").home, tmp_path)
+    made.build()
+    database = Database(made.path)
+    assert set(database.table_names()) == {"threads", "rollouts", "turns", "problems"}
+    for name in ("rollouts", "turns", "problems"):
+        (key,) = database.table(name).foreign_keys
+        assert (key.column, key.other_table, key.other_column) == ("thread_id", "threads", "id")
+    store = made.store()
+    for row in database.table("threads").rows:
+        for view, column in SIZES.items():
+            assert row[column] == store.project(row["id"], view).size
+        turns = [turn["number"] for turn in database.table("turns").rows_where("thread_id = ?", [row["id"]])]
+        assert len(turns) == row["turns"]
+
+
+def test_without_an_edition_of_this_code_it_is_not_used(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another edition may write derived files differently: it has an index of its own."""
+    assert indexed.check()
+    monkeypatch.setattr(index, "edition", lambda: "another")
+    assert Indexed(indexed.home, indexed.folder).path != indexed.path

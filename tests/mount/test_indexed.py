@@ -1,0 +1,139 @@
+"""A mount with an index: the same tree, without a log being read for a listing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.mount.conftest import DEADLINE, Lab, until
+
+_FIVE = range(1, 6)
+#: What would have to read a log fails.
+_NOTHING_IS_COMPUTED = """
+from threadstore import projector, store
+def refuse(*arguments, **more): raise AssertionError("a log was read for a listing")
+projector.Projector.project = projector.Projector.project_all = refuse
+store._last_time = refuse
+"""
+_AT_ONCE = "from rolloutfs import indexing; indexing.PAUSE = 0.05"
+
+
+@pytest.fixture
+def threads(lab: Lab) -> list[str]:
+    """A few threads."""
+    return [lab.sample.add(number, f"thread {number}") for number in _FIVE]
+
+
+def _listing(lab: Lab) -> str:
+    """All names, kinds, sizes, modes, times and numbers."""
+    command = ["find", str(lab.mountpoint), "-path", "*/store/*", "-o", "-printf", "%P %y %s %m %T@ %i\\n"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=DEADLINE).stdout
+
+
+def _index(lab: Lab) -> Path:
+    (path,) = lab.folder.glob("cache/rolloutfs/index/*.sqlite")
+    return path
+
+
+def _append(lab: Lab, thread: str) -> None:
+    path = lab.sample.path(thread)
+    last = path.read_bytes().splitlines(keepends=True)[-1]
+    with path.open("ab") as log:
+        log.write(last)
+
+
+def _entered(lab: Lab) -> dict[str, int]:
+    """Threads in the index, with the number of their records."""
+    found = list(lab.folder.glob("cache/rolloutfs/index/*.sqlite"))
+    if not found:
+        return {}
+    with closing(sqlite3.connect(f"{found[0].as_uri()}?mode=ro", uri=True)) as connection:
+        return dict(connection.execute("SELECT id, records FROM threads"))
+
+
+def test_a_listing_reads_no_log(lab: Lab, threads: list[str]) -> None:
+    """What the index knows isn't computed, and is what would be."""
+    lab.mount()
+    computed = _listing(lab)
+    lab.unmount()
+    report = json.loads(lab.run("index", "--json", lab.sample.root).stdout)
+    assert (report["threads"], report["entered"], report["index"]) == (len(threads), len(threads), str(_index(lab)))
+    assert "0 had changed" in lab.run("index", lab.sample.root).stdout
+    lab.mount(patch=_NOTHING_IS_COMPUTED)
+    assert _listing(lab) == computed
+
+
+def test_changes_while_nothing_was_mounted(lab: Lab, threads: list[str]) -> None:
+    """The next mount shows what is there now."""
+    lab.run("index", lab.sample.root)
+    _append(lab, threads[0])
+    lab.sample.path(threads[1]).unlink()
+    lab.mount()
+    with_index = _listing(lab)
+    for shown in lab.mountpoint.glob("threads/*/*.json*"):
+        assert shown.stat().st_size == len(shown.read_bytes())
+    lab.unmount()
+    _index(lab).unlink()
+    lab.mount()
+    assert _listing(lab) == with_index
+
+
+def test_a_mount_keeps_it_up_to_date(lab: Lab, threads: list[str]) -> None:
+    """It is built beside the mount, follows changes, and is built anew when somebody deletes it."""
+    lab.mount(patch=_AT_ONCE)
+    until(lambda: set(_entered(lab)) == set(threads), "the index has all threads")
+    before = _entered(lab)[threads[0]]
+    _append(lab, threads[0])
+    until(lambda: _entered(lab)[threads[0]] == before + 1, "the new record is in the index")
+    new = lab.sample.add(9, "a new one")
+    until(lambda: new in _entered(lab), "a new thread is in the index")
+    lab.sample.path(threads[1]).unlink()
+    until(lambda: threads[1] not in _entered(lab), "a thread that is gone is out of the index")
+    for part in _index(lab).parent.iterdir():
+        part.unlink()
+    size = (lab.thread(threads[2]) / "thread.json").stat().st_size
+    assert size == len((lab.thread(threads[2]) / "thread.json").read_bytes())
+    lab.sample.add(10, "another one")
+    until(lambda: len(_entered(lab)) > 0, "there is an index again")
+
+
+def test_two_mounts_share_one(lab: Lab, threads: list[str], tmp_path: Path) -> None:
+    """Both show what changes; nobody complains."""
+    lab.mount(patch=_AT_ONCE)
+    first, lab.mountpoint = lab.mountpoint, tmp_path / "second"
+    lab.mountpoint.mkdir()
+    lab.mount(patch=_AT_ONCE)
+    until(lambda: set(_entered(lab)) == set(threads), "the index has all threads")
+    for _ in range(20):
+        _append(lab, threads[0])
+        shown = f"threads/{threads[0]}/full_history.jsonl"
+        assert (lab.mountpoint / shown).read_bytes() == (first / shown).read_bytes()
+    lab.run("umount", lab.mountpoint)
+    lab.mountpoint = first
+
+
+def test_without_a_cache_folder(lab: Lab, threads: list[str]) -> None:
+    """A mount works without an index; the command says why it doesn't."""
+    (lab.folder / "cache").mkdir(exist_ok=True)
+    (lab.folder / "cache" / "rolloutfs").write_text("in the way")
+    result = lab.run("index", lab.sample.root, code=None)
+    assert result.returncode != 0
+    lab.mount(patch=_AT_ONCE)
+    assert sorted(os.listdir(lab.mountpoint / "threads")) == sorted(threads)
+    assert _listing(lab)
+
+
+def test_the_index_never_lies_in_the_store(lab: Lab, threads: list[str]) -> None:
+    """Where the cache is below the store there is none."""
+    inside = str(lab.sample.root / "cache")
+    assert "XDG_CACHE_HOME" in lab.run("index", lab.sample.root, code=9, XDG_CACHE_HOME=inside).stderr
+    assert not (lab.sample.root / "cache").exists()
+    lab.mount(patch=f"import os; os.environ['XDG_CACHE_HOME'] = {inside!r}\n{_AT_ONCE}")
+    assert sorted(os.listdir(lab.mountpoint / "threads")) == sorted(threads)
+    assert not (lab.sample.root / "cache").exists()
