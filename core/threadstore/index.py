@@ -81,8 +81,20 @@ class IndexReader:
 
     def entry(self, thread_id: str) -> Entry | None:
         """What it says of a thread; None when it says nothing."""
-        row = self._one(_ONE, thread_id)
-        return None if row is None else _entry(row)
+        rows = self._all(_ONE, thread_id)
+        return _entry(rows[0]) if rows else None
+
+    def edges(self) -> tuple[dict[str, tuple[str | None, str | None, str]], list[str]]:
+        """Of all threads in it: where their selected rollouts lead to, by path (forked from, parent, name as an agent),
+        and the paths of those that lead nowhere.
+        """
+        leading, alone = {}, []
+        for path, forked_from, parent, agent in self._all("SELECT rollout, forked_from, parent, agent FROM threads"):
+            if forked_from is None and parent is None:
+                alone.append(path)
+            else:
+                leading[path] = (forked_from, parent, agent or "agent")
+        return leading, alone
 
     def close(self) -> None:
         """Let go of the file."""
@@ -90,17 +102,17 @@ class IndexReader:
             self._connection.close()
         self._connection, self._identity = None, None
 
-    def _one(self, query: str, *values: object) -> tuple[Any, ...] | None:
+    def _all(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows that a query gives; none where it can't be asked."""
         connection = self._current()
         if connection is None:
-            return None
+            return []
         try:
-            found: tuple[Any, ...] | None = connection.execute(query, values).fetchone()
+            return connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             log.info("%s can't be read: %s", self.path, error)
             self.close()
-            return None
-        return found
+            return []
 
     def _current(self) -> sqlite3.Connection | None:
         """A connection to the file that has the name now."""

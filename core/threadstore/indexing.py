@@ -182,7 +182,7 @@ def _create(path: str) -> None:
     _unlink(building)
     os.close(os.open(building, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     database = Database(building)
-    texts = dict.fromkeys(("id", *_TEXTS, "branch", "commit_hash"), str)
+    texts = dict.fromkeys(("id", *_TEXTS, "agent", "branch", "commit_hash"), str)
     numbers = dict.fromkeys(("archived", *_COUNTS, "total_tokens", "own_tokens", *SIZES.values()), int)
     inner = {"rollout": str, "last_record_ns": int, "made_from": str, "facts": bytes, "generations": bytes}
     columns: dict[str, Any] = texts | numbers | inner
@@ -255,6 +255,7 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         **{key: _text(document[key]) for key in _TEXTS},
         "branch": _text(git.get("branch")),
         "commit_hash": _text(git.get("commit_hash")),
+        "agent": _text((document["agent"] or {}).get("nickname") or (document["agent"] or {}).get("role")),
         "archived": document["archived"],
         **{key: document["counts"][key] for key in _COUNTS},
         "total_tokens": _tokens(usage["total"]),

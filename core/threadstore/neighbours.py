@@ -87,6 +87,11 @@ class Neighbours:
         """True when the trees were made for that version of the catalog."""
         return self._version == version
 
+    @property
+    def is_new(self) -> bool:
+        """True before anything was read."""
+        return not self._read
+
     def unread(self, heads: Iterable[RolloutFile]) -> list[RolloutFile]:
         """Those whose session metas have not been read yet."""
         return [rollout for rollout in heads if rollout.path not in self._read]
@@ -109,6 +114,12 @@ class Neighbours:
         self._edges.update(found.leading)
         self._read.update(rollout.path for rollout in rollouts)
         self._read.difference_update(found.unreadable)
+
+    def learn_indexed(self, leading: Mapping[str, tuple[str | None, str | None, str]], alone: Iterable[str]) -> None:
+        """Take over what an index says of rollouts, by path: of those that name neighbours, and of the others."""
+        for path, (forked_from, parent, nickname) in leading.items():
+            self._edges[path] = Edge(_thread_id(forked_from), _thread_id(parent), nickname)
+        self._read.update(leading, alone)
 
     def arrange(self, heads: Mapping[str, RolloutFile], version: int) -> None:
         """Make the trees of the selected rollouts, all of which were read."""

@@ -358,6 +358,8 @@ class ThreadStore:
         """The rollouts whose session metas `links` would have to read before it can answer."""
         if self._neighbours.is_fresh(self._catalog.version):
             return []
+        if self._index is not None and self._neighbours.is_new:
+            self._neighbours.learn_indexed(*self._index.edges())
         return self._neighbours.unread(self.head(key) for key in self._catalog.threads)
 
     def edges(self, rollouts: list[RolloutFile]) -> Edges:

@@ -59,6 +59,7 @@ class Indexed:
                 assert outline == Outline(made.size, made.basis, made.generation), (thread, view)
                 assert store.is_current(thread, made)
                 said += 1
+            assert store.links(thread) == ThreadStore(str(self.home), store.spool).links(thread)
         return said
 
 
