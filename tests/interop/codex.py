@@ -78,6 +78,10 @@ class CodexError(Exception):
     """Codex refused a request; the text is its own."""
 
 
+#: Who may have begun a thread; lists show what people began unless they are asked for others.
+KINDS = ("cli", "vscode", "exec", "appServer", "subAgent", "subAgentThreadSpawn", "unknown")
+
+
 class Codex:
     """A running app-server on `home`. Use it as a context manager.
 
@@ -221,14 +225,13 @@ class Codex:
             turns = self.call("thread/read", threadId=thread_id, includeTurns=True)["thread"]["turns"]
         return [(turn["id"], turn["status"]) for turn in turns]
 
-    def listed(self) -> list[Json]:
+    def listed(self, **more: Any) -> list[Json]:
         """The threads that Codex lists, from their files: a reverted one once for every rollout."""
-        return self.pages("thread/list", limit=100, modelProviders=[])
+        return self.pages("thread/list", limit=100, modelProviders=[], **more)
 
     def known(self) -> list[Json]:
         """The threads that Codex lists from its database."""
-        kinds = ["cli", "vscode", "exec", "appServer", "subAgent", "subAgentThreadSpawn", "unknown"]
-        return self.pages("thread/list", limit=100, modelProviders=[], sourceKinds=kinds, useStateDbOnly=True)
+        return self.listed(sourceKinds=KINDS, useStateDbOnly=True)
 
     def event(self, wanted: Callable[[Json], bool], mark: int) -> Json:
         """Wait for an event."""

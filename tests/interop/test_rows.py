@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,7 +189,9 @@ def test_codex_lists_what_it_would_list(
         pytest.fail("\n".join(wrong))
 
 
-def compare(theirs: dict[str, set[Shown]], ours: dict[str, set[Shown]], silent: Iterable[str] = ()) -> Iterator[str]:
+def compare(
+    theirs: dict[str, set[Shown]], ours: dict[str, set[Shown]], silent: Collection[str | None] = ()
+) -> Iterator[str]:
     """How two lists differ. Whether files show a thread in which nothing was said yet, `silent`, depends on records of
     settings, which Codex writes of itself and we only where the log has some.
     """
