@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import sqlite3
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -324,6 +326,31 @@ def test_people_can_read_it(corpus: Corpus, tmp_path: Path) -> None:
             assert row[column] == store.project(row["id"], view).size
         turns = [turn["number"] for turn in database.table("turns").rows_where("thread_id = ?", [row["id"]])]
         assert len(turns) == row["turns"]
+
+
+def _branch(home: Path) -> None:
+    """The threads were begun in a repository."""
+    for log in home.glob("sessions/*/*/*/*.jsonl"):
+        log.write_bytes(log.read_bytes().replace(b'"cli_version":', b'"git":{"branch":"main"},"cli_version":', 1))
+
+
+def test_the_queries_of_the_documents(copy_store: CopyStore, tmp_path: Path) -> None:
+    """Each query of docs/sql.md works, and all of them together find something in stores that have it all."""
+    page = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
+    queries = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    assert len(queries) == 10
+    found: Counter[str] = Counter()
+    for name in ("revert_forked.paginated", "failed_turn.paginated", "killed_torn.paginated", "forks.legacy"):
+        made = Indexed(copy_store(name).home, tmp_path / name)
+        if name == "forks.legacy":
+            _branch(made.home)
+            store = made.store()
+            store.revert(store.thread_ids()[0], "-1")
+        made.build()
+        with closing(sqlite3.connect(made.path)) as connection:
+            for query in queries:
+                found[query] += len(connection.execute(query).fetchall())
+    assert min(found[query] for query in queries) > 0, found
 
 
 def test_without_an_edition_of_this_code_it_is_not_used(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
