@@ -41,6 +41,7 @@ class FullStore(Store, Protocol):
     def reverted(self) -> set[str]: ...  # noqa: D102
     def times(self, thread_id: str) -> Times: ...  # noqa: D102
     def outlines(self, thread_id: str) -> dict[View, Outline]: ...  # noqa: D102
+    def recall(self, thread_id: str, view: View) -> Projection | None: ...  # noqa: D102
     def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
     def project_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
     def project_rollout(self, rollout: RolloutFile) -> Projection: ...  # noqa: D102
@@ -76,7 +77,8 @@ class Engine:
         """One derived file of a thread."""
         if self._pool is None or self.is_small(thread):
             return self.store.project(thread, view)
-        return await self._pool.run(worker.project, thread, view)
+        recalled = self.store.recall(thread, view)
+        return recalled if recalled is not None else await self._pool.run(worker.project, thread, view)
 
     def project_all(self, thread: str) -> dict[View, Projection]:
         """Every derived file of a thread that is small; nothing of another one."""

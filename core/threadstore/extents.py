@@ -15,6 +15,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import orjson
+
 _STRIDE = 64  # pieces between two remembered start offsets
 _LITERAL = 0xFFFF  # value of the source column for a slice of the literal pool
 
@@ -92,6 +94,35 @@ class Extents:
         builder = ExtentsBuilder()
         builder.slice(builder.source(source), 0, length, suffix=b"")
         return builder.build()
+
+    def to_bytes(self) -> bytes:
+        """Everything, to be kept; `from_bytes` reads it."""
+        head = (
+            [[source.path, source.dev, source.ino, source.limit] for source in self.sources],
+            [[prefix.decode("latin-1"), suffix.decode("latin-1")] for prefix, suffix in self.styles],
+            len(self._style),
+        )
+        text = orjson.dumps(head)
+        columns = (self._style, self._source, self._offset, self._length)
+        return b"".join((len(text).to_bytes(8, "little"), text, *(column.tobytes() for column in columns), self.pool))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Extents:
+        """What `to_bytes` gave on a machine of the same kind. Raises ValueError for anything else."""
+        at = 8 + int.from_bytes(data[:8], "little")
+        sources, styles, count = orjson.loads(data[8:at])
+        columns = (array("I"), array("H"), array("Q"), array("Q"))
+        for column in columns:
+            column.frombytes(data[at : at + count * column.itemsize])
+            at += count * column.itemsize
+        if any(len(column) != count for column in columns):
+            raise ValueError("the columns are cut short")
+        return cls(
+            tuple(Source(*source) for source in sources),
+            tuple((prefix.encode("latin-1"), suffix.encode("latin-1")) for prefix, suffix in styles),
+            columns,
+            data[at:],
+        )
 
     def plan(self, offset: int, length: int) -> Iterator[bytes | Slice]:
         """What to join to get `length` bytes of content from `offset`, in order; cut at the end of the content."""

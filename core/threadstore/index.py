@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
+import zstandard
 
+from threadstore.extents import Extents
 from threadstore.projection import Basis, Outline, View
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,7 @@ log = logging.getLogger(__name__)
 #: The column that has the size of each derived file in bytes; empty where the file can't be given.
 SIZES = {view: f"{view.value.partition('.')[0]}_bytes" for view in View}
 _GENERATION = 16  # bytes of each
+_DIGEST = 16  # bytes
 _PATIENCE = 0.05  # seconds to wait for a lock
 _AGAIN = 1.0  # seconds until it is looked again whether the file is the same
 _COLUMNS = ", ".join(("rollout", "made_from", "facts", "generations", "last_record_ns", *SIZES.values()))
@@ -83,6 +86,11 @@ class IndexReader:
         """What it says of a thread; None when it says nothing."""
         rows = self._all(_ONE, thread_id)
         return _entry(rows[0]) if rows else None
+
+    def extents(self, thread_id: str, view: View) -> Extents | None:
+        """Where the bytes of a derived file lie, for a thread that takes long to read; to be used with its entry."""
+        rows = self._all("SELECT data FROM extents WHERE thread_id = ? AND file = ?", thread_id, view.value)
+        return unpacked_extents(rows[0][0]) if rows else None
 
     def edges(self) -> tuple[dict[str, tuple[str | None, str | None, str]], list[str]]:
         """Of all threads in it: where their selected rollouts lead to, by path (forked from, parent, name as an agent),
@@ -157,6 +165,21 @@ def _entry(row: tuple[Any, ...]) -> Entry | None:
         if size is not None
     }
     return Entry(basis, facts, outlines, last)
+
+
+def packed_extents(extents: Extents) -> bytes | None:
+    """Extents as the index keeps them; None when they are about a copy that doesn't last."""
+    if any(source.spooled for source in extents.sources):
+        return None
+    data = zstandard.compress(extents.to_bytes(), 1)
+    return blake2b(data, digest_size=_DIGEST).digest() + data
+
+
+def unpacked_extents(data: bytes) -> Extents | None:
+    """The same extents; None when they were damaged, which SQLite doesn't notice."""
+    if blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
+        return None
+    return Extents.from_bytes(zstandard.decompress(data[_DIGEST:]))
 
 
 def packed(entry: Entry) -> dict[str, object]:

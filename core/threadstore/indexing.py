@@ -39,7 +39,8 @@ _PASSING = frozenset(
     )
 )
 _AFTER_ALL = "~"  # comes after every thread id
-_TABLES = ("problems", "turns", "rollouts", "threads")  # children first
+_LARGE = 256 << 10  # bytes of log from which it is worth keeping where a derived file lies in it
+_TABLES = ("extents", "problems", "turns", "rollouts", "threads")  # children first
 _TEXTS = (
     *("name", "preview", "status", "health", "history_mode", "cwd", "model", "model_provider", "created_at"),
     *("updated_at", "cli_version", "originator", "forked_from", "parent"),
@@ -204,6 +205,11 @@ def _create(path: str) -> None:
         | {"consequence": str, "uncertain": int},
         foreign_keys=[("thread_id", "threads", "id")],
     )
+    database.table("extents").create(
+        {"thread_id": str, "file": str, "data": bytes},
+        pk=("thread_id", "file"),
+        foreign_keys=[("thread_id", "threads", "id")],
+    )
     for table in ("rollouts", "turns", "problems"):
         database.table(table).create_index(["thread_id"])
     for column in ("updated_at", "cwd", "forked_from", "parent"):
@@ -262,12 +268,21 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         "own_tokens": _tokens(usage["own"]),
         **index.packed(entry),
     }
+    large = sum(source.size for source in entry.made_from) > _LARGE
     return {
         "threads": [row],
+        "extents": [*_extents(thread, made)] if large else [],
         "rollouts": [_rollout(store, thread, entry, one) for one in store.rollouts(thread)],
         "turns": [_turn(thread, one) for one in _lines(made, View.TURNS)],
         "problems": [_problem(thread, one) for one in _lines(made, View.PROBLEMS)],
     }
+
+
+def _extents(thread: str, made: dict[View, Projection]) -> Iterator[Json]:
+    for view, projection in made.items():
+        data = None if projection.extents is None else index.packed_extents(projection.extents)
+        if data is not None:
+            yield {"thread_id": thread, "file": view.value, "data": data}
 
 
 def _document(made: dict[View, Projection], view: View) -> Json:

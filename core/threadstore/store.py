@@ -247,6 +247,14 @@ class ThreadStore:
             outlines[View.THREAD] = outlines[View.THREAD]._replace(basis=entry.made_from + named)
         return outlines
 
+    def recall(self, thread_id: str, view: View) -> Projection | None:
+        """A derived file of a large thread as the index has it, if that holds."""
+        outline = self.outlines(thread_id).get(view)
+        extents = None if outline is None or self._index is None else self._index.extents(thread_id, view)
+        if outline is None or extents is None or extents.size != outline.size:
+            return None
+        return Projection(extents, outline.basis, outline.generation)
+
     def status(self, rollout: RolloutFile) -> Basis:
         """What `stat` says of a rollout."""
         return self._states.basis(rollout.path)

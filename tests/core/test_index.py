@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from sqlite_utils import Database
-from threadstore import index
+from threadstore import index, indexing
 from threadstore.index import SIZES, IndexReader
 from threadstore.indexing import Indexer, Progress
 from threadstore.projection import Outline, View
@@ -25,6 +25,7 @@ from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from tests.conftest import CopyStore, Corpus
+from tests.core.reading import content
 from tests.corpus_store import CorpusStore
 
 
@@ -34,6 +35,7 @@ class Indexed:
     def __init__(self, home: Path, folder: Path) -> None:
         self.home = home
         self.folder = folder
+        self.recalled = 0  # files of which the index had the extents
         self.path = Path(index.place(str(folder / "index"), str(home)))
         self.indexer = Indexer(self.store(), str(self.path))
 
@@ -58,6 +60,9 @@ class Indexed:
         for thread in store.thread_ids():
             for view, outline in store.outlines(thread).items():
                 made = store.project(thread, view)
+                recalled = store.recall(thread, view)
+                assert recalled is None or content(store, recalled) == content(store, made)
+                self.recalled += recalled is not None
                 assert outline == Outline(made.size, made.basis, made.generation), (thread, view)
                 assert store.is_current(thread, made)
                 said += 1
@@ -161,6 +166,23 @@ CHANGES: dict[str, Callable[[Path], None]] = {
     "rows: gone": lambda home: _rows(home, "DELETE FROM threads"),
     "database gone": _lose_database,
 }
+
+
+@pytest.mark.parametrize("change", ["nothing", "append", "cut", "replace", "rewrite", "twin"])
+def test_large_threads(indexed: Indexed, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    """Where their derived files lie is kept as well, and holds for as long."""
+    monkeypatch.setattr(indexing, "_LARGE", 0)
+    for path in indexed.path.parent.iterdir():
+        path.unlink()
+    indexed.build()
+    CHANGES[change](indexed.home)
+    said = indexed.check()
+    assert indexed.recalled == said > 0 or change != "nothing"
+    with closing(sqlite3.connect(indexed.path)) as connection, connection:
+        connection.execute("UPDATE extents SET data = substr(data, 1, length(data) - 1) || x'00'")
+    indexed.recalled = 0
+    indexed.check()
+    assert indexed.recalled == 0
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -316,8 +338,8 @@ def test_people_can_read_it(corpus: Corpus, tmp_path: Path) -> None:
     made = Indexed(corpus("forks.paginated").home, tmp_path)
     made.build()
     database = Database(made.path)
-    assert set(database.table_names()) == {"threads", "rollouts", "turns", "problems"}
-    for name in ("rollouts", "turns", "problems"):
+    assert set(database.table_names()) == {"threads", "rollouts", "turns", "problems", "extents"}
+    for name in ("rollouts", "turns", "problems", "extents"):
         (key,) = database.table(name).foreign_keys
         assert (key.column, key.other_table, key.other_column) == ("thread_id", "threads", "id")
     store = made.store()
