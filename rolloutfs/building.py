@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from threadstore.errors import StoreError
+from threadstore.index import IndexReader
 from threadstore.indexing import Indexer
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
@@ -29,7 +30,7 @@ def build(store: str, say: Callable[[str], None], how: str, *, as_json: bool) ->
         raise MountError(f"The cache of this user lies in {root}: set XDG_CACHE_HOME to another folder.", Exit.FAILED)
     spool = spoolfolder.make(root, os.path.join(root, "sessions"), os.path.join(root, "archived_sessions"))
     try:
-        with closing(Indexer(ThreadStore(root, Spool(spool.path)), path)) as indexer:
+        with closing(Indexer(ThreadStore(root, Spool(spool.path), index=IndexReader(path)), path)) as indexer:
             entered, total = _pass(indexer)
     except (sqlite3.Error, OSError) as error:
         raise MountError(f"The index {path} can't be written: {error}.", Exit.FAILED) from error

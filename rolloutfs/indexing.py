@@ -66,7 +66,7 @@ class Indexing:
         last: str | None = ""
         entered = 0
         while last is not None:
-            progress = (await pool.run(worker.index_all, self._path, last, _STEP)).progress
+            progress = (await pool.run(worker.index_all, last, _STEP)).progress
             if progress is None:
                 await trio.sleep(_BUSY)
                 continue
@@ -85,7 +85,7 @@ class Indexing:
             if len(self._changed) > _MANY:
                 return
             threads, self._changed = tuple(sorted(self._changed)), set()
-            if not (await pool.run(worker.index_some, self._path, threads)).is_done:
+            if not (await pool.run(worker.index_some, threads)).is_done:
                 self._changed |= set(threads)
                 await trio.sleep(_BUSY)
         if not self._is_watched():

@@ -120,7 +120,7 @@ class _Server:
         self._index = index
         self._states = states
         self._spool = spool
-        self._place = Place(store.root, spool.path)
+        self._place = Place(store.root, spool.path, index)
         self._engine = Engine(store, None)
         self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only)
         wanted = {*pyfuse3.default_options, f"fsname={SUBTYPE}", f"subtype={SUBTYPE}", *request.options}

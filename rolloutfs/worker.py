@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from threadstore.errors import StoreError, UnreadableError
+from threadstore.index import IndexReader
 from threadstore.indexing import Indexer, Progress
 from threadstore.names import RolloutFile
 from threadstore.neighbours import Edges
@@ -46,10 +47,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The store and the spool that a job is about."""
+    """The store, the spool and the index that a job is about."""
 
     root: str
     spool: str
+    index: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def code_of(error: Exception) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class Indexed:
     """How far indexing has come; without `progress` another process is at it, or some threads are done."""
 
     progress: Progress | None
@@ -89,7 +91,7 @@ class Pass:
 
 
 _stores: dict[Place, ThreadStore] = {}
-_indexers: dict[str, Indexer] = {}
+_indexers: dict[Place, Indexer] = {}
 _empty = [0]  # bytes resident with the store alone
 
 
@@ -97,7 +99,8 @@ def _run(place: Place, job: Callable[[ThreadStore], R]) -> Answer[R]:
     try:
         store = _stores.get(place)
         if store is None:
-            store = _stores[place] = ThreadStore(place.root, Spool(place.spool))
+            index = None if place.index is None else IndexReader(place.index)
+            store = _stores[place] = ThreadStore(place.root, Spool(place.spool), index=index)
             _empty[0] = _resident()
         else:
             store.refresh()
@@ -130,20 +133,21 @@ def edges(place: Place, rollouts: tuple[RolloutFile, ...]) -> Answer[Edges]:
     return _run(place, lambda store: store.edges(list(rollouts)))
 
 
-def index_all(place: Place, path: str, last: str, seconds: float) -> Answer[Pass]:
+def index_all(place: Place, last: str, seconds: float) -> Answer[Indexed]:
     """`Indexer.advance`."""
-    return _run(place, lambda store: Pass(_indexer(store, path).advance(last, seconds)))
+    return _run(place, lambda store: Indexed(_indexer(place, store).advance(last, seconds)))
 
 
-def index_some(place: Place, path: str, threads: tuple[str, ...]) -> Answer[Pass]:
+def index_some(place: Place, threads: tuple[str, ...]) -> Answer[Indexed]:
     """`Indexer.enter`."""
-    return _run(place, lambda store: Pass(None, is_done=_indexer(store, path).enter(threads)))
+    return _run(place, lambda store: Indexed(None, is_done=_indexer(place, store).enter(threads)))
 
 
-def _indexer(store: ThreadStore, path: str) -> Indexer:
-    indexer = _indexers.get(path)
+def _indexer(place: Place, store: ThreadStore) -> Indexer:
+    indexer = _indexers.get(place)
     if indexer is None:
-        indexer = _indexers[path] = Indexer(store, path)
+        assert place.index is not None
+        indexer = _indexers[place] = Indexer(store, place.index)
     return indexer
 
 

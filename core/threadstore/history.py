@@ -105,10 +105,11 @@ class History:
     """A growing list of items.
 
     Invariant: the five columns have one entry an item; an item of segment `MADE` has its number in `made` as
-    offset. Items are only ever added at the end, cut off at the end, or replaced all at once.
+    offset. Items are only ever added at the end, cut off at the end, or replaced all at once, so what was found out
+    about the first ones (`verbatim`) holds.
     """
 
-    __slots__ = ("budgets", "calls", "flags", "lengths", "made", "offsets", "segments")
+    __slots__ = ("budgets", "calls", "flags", "lengths", "made", "offsets", "segments", "verbatim")
 
     def __init__(self) -> None:
         self.segments = array("H")
@@ -116,6 +117,7 @@ class History:
         self.lengths = array("Q")
         self.flags = array("I")
         self.calls = array("Q")
+        self.verbatim = array("Q")  # bytes of the first items that are sent as they lie; 0: it must be looked
         self.made: list[bytes] = []
         self.budgets: dict[tuple[int, int], int] = {}  # (segment, offset) -> tokens that an output may have
 
@@ -145,7 +147,7 @@ class History:
 
     def cut(self, count: int) -> None:
         """Keep the first `count` items."""
-        for column in (self.segments, self.offsets, self.lengths, self.flags, self.calls):
+        for column in (self.segments, self.offsets, self.lengths, self.flags, self.calls, self.verbatim):
             del column[count:]
 
     def drop_turns(self, count: int) -> None:

@@ -92,6 +92,11 @@ class IndexReader:
         rows = self._all("SELECT data FROM extents WHERE thread_id = ? AND file = ?", thread_id, view.value)
         return unpacked_extents(rows[0][0]) if rows else None
 
+    def passed(self, thread_id: str, kind: str) -> bytes | None:
+        """A pass over a large thread (`passes.unpacked`), which may have read less than there is now."""
+        rows = self._all("SELECT data FROM passes WHERE thread_id = ? AND kind = ?", thread_id, kind)
+        return rows[0][0] if rows else None
+
     def edges(self) -> tuple[dict[str, tuple[str | None, str | None, str]], list[str]]:
         """Of all threads in it: where their selected rollouts lead to, by path (forked from, parent, name as an agent),
         and the paths of those that lead nowhere.

@@ -40,7 +40,8 @@ _PASSING = frozenset(
 )
 _AFTER_ALL = "~"  # comes after every thread id
 _LARGE = 256 << 10  # bytes of log from which it is worth keeping where a derived file lies in it
-_TABLES = ("extents", "problems", "turns", "rollouts", "threads")  # children first
+_VERY_LARGE = 1 << 20  # bytes of log from which passes over it are kept
+_TABLES = ("passes", "extents", "problems", "turns", "rollouts", "threads")  # children first
 _TEXTS = (
     *("name", "preview", "status", "health", "history_mode", "cwd", "model", "model_provider", "created_at"),
     *("updated_at", "cli_version", "originator", "forked_from", "parent"),
@@ -210,6 +211,11 @@ def _create(path: str) -> None:
         pk=("thread_id", "file"),
         foreign_keys=[("thread_id", "threads", "id")],
     )
+    database.table("passes").create(
+        {"thread_id": str, "kind": str, "data": bytes},
+        pk=("thread_id", "kind"),
+        foreign_keys=[("thread_id", "threads", "id")],
+    )
     for table in ("rollouts", "turns", "problems"):
         database.table(table).create_index(["thread_id"])
     for column in ("updated_at", "cwd", "forked_from", "parent"):
@@ -268,10 +274,12 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         "own_tokens": _tokens(usage["own"]),
         **index.packed(entry),
     }
-    large = sum(source.size for source in entry.made_from) > _LARGE
+    size = sum(source.size for source in entry.made_from)
+    passes = store.packed_passes(thread) if size > _VERY_LARGE else {}
     return {
         "threads": [row],
-        "extents": [*_extents(thread, made)] if large else [],
+        "extents": [*_extents(thread, made)] if size > _LARGE else [],
+        "passes": [{"thread_id": thread, "kind": kind, "data": data} for kind, data in passes.items()],
         "rollouts": [_rollout(store, thread, entry, one) for one in store.rollouts(thread)],
         "turns": [_turn(thread, one) for one in _lines(made, View.TURNS)],
         "problems": [_problem(thread, one) for one in _lines(made, View.PROBLEMS)],

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import errno
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
+from typing import Any
 
 from threadstore import prompt, views
 from threadstore.calls import match_calls
@@ -22,18 +24,20 @@ from threadstore.extents import Extents, ExtentsBuilder
 from threadstore.files import pread_exactly
 from threadstore.heads import Head, Row
 from threadstore.lineage import Segment, base_of, is_paginated, resolve
-from threadstore.lines import Line, Log, forward
+from threadstore.lines import Line, Log, backward, forward
 from threadstore.metas import REJECTED, Metas
 from threadstore.names import RolloutFile, canonical_id
 from threadstore.opened import OpenFile, OpenLineage, first_dialect, open_rollout
+from threadstore.passes import Pass, packed, unpacked
 from threadstore.projection import Projection, View
 from threadstore.records import Dialect, Json, Memo, Record, decode, is_blank
 from threadstore.replay import Replay, ReverseScan, history_item, initial_window
 from threadstore.scan import FullScan, Source, may_have_mattered
 from threadstore.spool import Spool
 
+KINDS = ("scan", "history", "state")  # of passes
 _KEPT = 4  # threads whose passes are kept
-_REMEMBERED = 1 << 20  # bytes of a lineage whose records are kept from one pass to the next
+_REMEMBERED = 1 << 20  # bytes of a lineage up to which records are kept from one pass to the next, above which passes
 
 _HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
 #: Files that can't be made when the lineage is broken; the others tell what there is.
@@ -51,38 +55,6 @@ class Subject:
     name: str | None
 
 
-@dataclass(slots=True)
-class _Pass:
-    """What a pass has read: it can go on while the files are the same and only the last one has grown.
-
-    `consumed` is the first byte of the last file that was not taken into account, None when going on is impossible.
-    `states` are sizes and times, `seams` the bytes before each end: a file written over in place is found by them.
-    """
-
-    files: tuple[bytes, ...]
-    ends: tuple[int, ...]
-    states: tuple[tuple[int, int], ...]
-    seams: tuple[bytes, ...]
-    consumed: int | None
-
-    @classmethod
-    def over(cls, lineage: OpenLineage) -> _Pass:
-        """A pass that begins now."""
-        ends = lineage.ends()
-        states = tuple((file.basis.size, file.basis.mtime_ns) for file in lineage.files)
-        seams = tuple(lineage.seam(number, end) for number, end in enumerate(ends))
-        return cls(lineage.identities(), ends, states, seams, None)
-
-    def continues(self, now: _Pass, lineage: OpenLineage) -> bool:
-        """True when the same pass can take in what was added."""
-        if self.consumed is None or self.files != now.files:
-            return False
-        if self.ends[:-1] != now.ends[:-1] or self.ends[-1] > now.ends[-1]:
-            return False
-        grown = all(old == new or old[0] < new[0] for old, new in zip(self.states, now.states, strict=True))
-        return grown and all(lineage.seam(number, end) == self.seams[number] for number, end in enumerate(self.ends))
-
-
 class Projector:
     """See the module text. Raises StoreError and OSError."""
 
@@ -91,8 +63,8 @@ class Projector:
         self.spool = spool
         self._catalog = catalog
         self._metas = metas
-        self._scans: OrderedDict[str, tuple[_Pass, FullScan]] = OrderedDict()
-        self._replays: OrderedDict[str, tuple[_Pass, Replay]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], object] = OrderedDict()  # passes by thread and kind
+        self.remembered: Callable[[str, str], bytes | None] | None = None  # packed ones of another process
 
     def project(self, subject: Subject, view: View) -> Projection:
         """Make one derived file."""
@@ -205,23 +177,48 @@ class Projector:
 
     def history(self, thread_id: str, lineage: OpenLineage) -> Replay:
         """The replay that histories need, going on from the last one where nothing but items was added."""
-        known = self._replays.pop(thread_id, None)
-        now = _Pass.over(lineage)
+        return self._replay(thread_id, lineage, state=False)
+
+    def state(self, thread_id: str, lineage: OpenLineage) -> Replay:
+        """The replay that tells settings, world state and window, too, going on where whole turns were added."""
+        return self._replay(thread_id, lineage, state=True)
+
+    def _replay(self, thread_id: str, lineage: OpenLineage, *, state: bool) -> Replay:
+        kind = "state" if state else "history"
+        known: tuple[Pass, Replay] | None = self._recall(thread_id, kind, lineage)
+        now = Pass.over(lineage)
         replay = None
         if known is not None and known[0].continues(now, lineage):
-            replay = _extend(known[1], lineage, known[0].consumed or 0)
+            go_on = _continue if state else _extend
+            replay = go_on(known[1], lineage, known[0].consumed or 0)
         if replay is None:
-            replay = replay_lineage(lineage, state=False)
+            replay = replay_lineage(lineage, state=state)
         now.consumed = _whole_lines(lineage.files[-1].log)
-        self._replays[thread_id] = (now, replay)
-        while len(self._replays) > _KEPT:
-            self._replays.popitem(last=False)
+        self._keep(thread_id, kind, (now, replay))
         return replay
+
+    def _recall(self, thread_id: str, kind: str, lineage: OpenLineage) -> Any:
+        """What is known of the last pass of a kind; it is taken, since going on changes it."""
+        known = self._kept.pop((thread_id, kind), None)
+        if known is None and self.remembered is not None and sum(lineage.ends()) > _REMEMBERED:
+            data = self.remembered(thread_id, kind)
+            known = None if data is None else unpacked(data)
+        return known
+
+    def _keep(self, thread_id: str, kind: str, found: object) -> None:
+        self._kept[thread_id, kind] = found
+        while len(self._kept) > _KEPT * len(KINDS):
+            self._kept.popitem(last=False)
+
+    def packed_passes(self, thread_id: str) -> dict[str, bytes]:
+        """The passes over a thread that were made last, to be `remembered` in another process."""
+        found = {kind: self._kept.get((thread_id, kind)) for kind in KINDS}
+        return {kind: packed(one) for kind, one in found.items() if one is not None}
 
     def scan(self, thread_id: str, lineage: OpenLineage) -> FullScan:
         """Everything that happened, going on from the last time where that is possible."""
-        known = self._scans.pop(thread_id, None)
-        now = _Pass.over(lineage)
+        known: tuple[Pass, FullScan] | None = self._recall(thread_id, "scan", lineage)
+        now = Pass.over(lineage)
         first = len(lineage.files) - 1
         sources = _sources(lineage)  # the meta of a file that was just begun may have come since
         if known is not None and known[0].continues(now, lineage) and known[1].sources == sources:
@@ -242,9 +239,7 @@ class Projector:
                 scan.line(line, lineage.decode)
                 settled = line.ended  # what lacks its newline may yet become another line
         now.consumed = scan.offset if settled else None
-        self._scans[thread_id] = (now, scan)
-        while len(self._scans) > _KEPT:
-            self._scans.popitem(last=False)
+        self._keep(thread_id, "scan", (now, scan))
         return scan
 
     # What is wrong
@@ -300,7 +295,7 @@ class _Passes:
     @cached_property
     def state(self) -> Replay:
         """The replay that tells settings, world state and window, too."""
-        return replay_lineage(self.lineage, state=True)
+        return self._projector.state(self.subject.thread_id, self.lineage)
 
     @cached_property
     def scan(self) -> FullScan:
@@ -348,6 +343,24 @@ def _extend(replay: Replay, lineage: OpenLineage, consumed: int) -> Replay | Non
         if budget is not None:
             replay.history.budgets[item.segment, item.offset] = budget
     return replace(replay)
+
+
+def _continue(replay: Replay, lineage: OpenLineage, consumed: int) -> Replay | None:
+    """A replay with state and the records from `consumed` on, or None when those are more than whole turns."""
+    last = len(lineage.files) - 1
+    log = lineage.files[last].log
+    dialect = first_dialect(log)
+    scan = ReverseScan(paginated=is_paginated(lineage.segments[-1].meta))
+    for line in backward(log, lineage.end_of(last), consumed):
+        if is_blank(line):
+            continue
+        record = lineage.decode(line, dialect)
+        if not isinstance(record, Record):
+            continue
+        if record.type in ("compacted", "session_meta"):
+            return None
+        scan.feed(record, last)
+    return scan.continuing(replay)
 
 
 def _whole_lines(log: Log) -> int | None:

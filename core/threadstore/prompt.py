@@ -46,16 +46,20 @@ def model_input(history: History, builder: ExtentsBuilder, sources: list[int], f
     state = match_calls(history)
     pending = set(state.pending)
     for at, item in enumerate(history):
+        if at == len(history.verbatim):
+            history.verbatim.append(0)
         if at in state.orphans:
             continue
         if item.segment == MADE:
             builder.literal(history.made[item.offset] + b"\n")
+        elif history.verbatim[at]:
+            _add_verbatim(item, history.verbatim[at], builder, sources)
         elif item.flags & Flag.REWRITE:
             _add_communication(item, builder, sources, fetch, look)
         elif is_long(item.length):
             _add_long(history, item, builder, sources, look)
         else:
-            _add(history, item, builder, sources, fetch)
+            history.verbatim[at] = _add(history, item, builder, sources, fetch)
         if at in pending:
             output = aborted(loads(history.made[item.offset]) if item.segment == MADE else excerpt(item, fetch, look))
             if output is not None:
@@ -100,20 +104,27 @@ def _budget(history: History, item: Item) -> int:
     return history.budgets.get((item.segment, item.offset), DEFAULT_BUDGET)
 
 
-def _add(history: History, item: Item, builder: ExtentsBuilder, sources: list[int], fetch: Fetch) -> None:
+def _add_verbatim(item: Item, size: int, builder: ExtentsBuilder, sources: list[int]) -> None:
+    """An item of which the first bytes are sent as they lie; its last brace comes after them when they are not all."""
+    whole = size == item.length
+    builder.slice(sources[item.segment], item.offset, size, suffix=b"\n" if whole else b"}\n")
+
+
+def _add(history: History, item: Item, builder: ExtentsBuilder, sources: list[int], fetch: Fetch) -> int:
+    """Add an item; how many of its first bytes are sent as they lie, 0 when others are sent."""
     raw = fetch(item)
     stored = strip_passthrough(raw) if item.flags & Flag.PASSTHROUGH else raw
     document = loads(raw)
     shortened = shorten(document, _budget(history, item)) if item.flags & Flag.LONG_OUTPUT else document
     wanted = sent(document, raw) if shortened is document else sent(shortened, orjson.dumps(shortened))
     if wanted is None:
-        return
-    source = sources[item.segment]
+        return 0
     if wanted == stored:
-        tail = b"\n" if stored is raw else b"}\n"
-        builder.slice(source, item.offset, len(stored) - (0 if stored is raw else 1), suffix=tail)
-    else:
-        _add_changed(wanted, stored, item.offset, source, builder)
+        size = len(stored) - (0 if stored is raw else 1)
+        _add_verbatim(item, size, builder, sources)
+        return size
+    _add_changed(wanted, stored, item.offset, sources[item.segment], builder)
+    return 0
 
 
 def _add_changed(wanted: bytes, stored: bytes, offset: int, source: int, builder: ExtentsBuilder) -> None:

@@ -18,7 +18,7 @@ by user messages and its summary, a rollback marker drops turns. Nothing is ever
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from threadstore import spans
@@ -261,6 +261,28 @@ class ReverseScan:
 
     # What comes out
 
+    def continuing(self, before: Replay) -> Replay | None:
+        """The thread when nothing but whole turns was added to what `before` was rebuilt from, and all that was added
+        has been fed. None when it takes more than that: a scan from the new end.
+
+        Segments are closed one by one, so the older ones give what they gave before; what is known now comes first.
+        """
+        if self._turn is not None or self._ops or self._pending or self._checkpoints or before.ops:
+            return None
+        history = before.history
+        for item in reversed(self._items):
+            history.append(item)
+        history.budgets |= self._budgets
+        known = self._settings is not None
+        return replace(
+            before,
+            settings=self._settings if known else before.settings,
+            previous=_previous(self._settings) or before.previous,
+            reference=self._reference if self._reference_known else before.reference,
+            world=fold_world(reversed(self._worlds), before.world),
+            tokens=self._tokens if self._tokens is not None else before.tokens,
+        )
+
     def result(self, initial: Window | None, fetch: Fetch, look: Look | None = None) -> Replay:
         """The rebuilt thread.
 
@@ -410,7 +432,7 @@ def _replacement(record: Record, segment: int, *, paginated: bool) -> tuple[Item
         flags, call = describe(entry, length)
         if entry["type"] not in ITEMS:
             flags |= Flag.UNKNOWN
-        items.append(Item(segment, offset, length, flags & ~Flag.LONG_OUTPUT, call))
+        items.append(Item(segment, offset, length, int(flags & ~Flag.LONG_OUTPUT), call))
     return tuple(items)
 
 
@@ -435,9 +457,10 @@ def _v7(value: object) -> str | None:
     return value if isinstance(value, str) and len(value) == 36 and value[14] == "7" else None
 
 
-def fold_world(oldest_first: Any) -> Json | None:
-    """The world-state baseline: a full state, then merge patches; a checkpoint (None) resets it (FORMAT 7.3)."""
-    state: Json | None = None
+def fold_world(oldest_first: Any, state: Json | None = None) -> Json | None:
+    """The world-state baseline: a full state, then merge patches; a checkpoint (None) resets it (FORMAT 7.3). `state`
+    is what it was before.
+    """
     for world in oldest_first:
         if world is None:
             state = None

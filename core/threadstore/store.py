@@ -72,6 +72,8 @@ class ThreadStore:
         self._metas = Metas(self._states, spool)
         self._neighbours = Neighbours(self._metas, self._states)
         self._projector = Projector(self.root, spool, self._catalog, self._metas)
+        if index is not None:
+            self._projector.remembered = index.passed
         self._times: OrderedDict[str, bytes] = OrderedDict()
         self._names: tuple[FileIdentity, dict[str, str]] | None = None
 
@@ -254,6 +256,10 @@ class ThreadStore:
         if outline is None or extents is None or extents.size != outline.size:
             return None
         return Projection(extents, outline.basis, outline.generation)
+
+    def packed_passes(self, thread_id: str) -> dict[str, bytes]:
+        """How far the passes over a thread have come that were made just now."""
+        return self._projector.packed_passes(thread_id)
 
     def status(self, rollout: RolloutFile) -> Basis:
         """What `stat` says of a rollout."""

@@ -338,8 +338,8 @@ def test_people_can_read_it(corpus: Corpus, tmp_path: Path) -> None:
     made = Indexed(corpus("forks.paginated").home, tmp_path)
     made.build()
     database = Database(made.path)
-    assert set(database.table_names()) == {"threads", "rollouts", "turns", "problems", "extents"}
-    for name in ("rollouts", "turns", "problems", "extents"):
+    assert set(database.table_names()) == {"threads", "rollouts", "turns", "problems", "extents", "passes"}
+    for name in ("rollouts", "turns", "problems", "extents", "passes"):
         (key,) = database.table(name).foreign_keys
         assert (key.column, key.other_table, key.other_column) == ("thread_id", "threads", "id")
     store = made.store()

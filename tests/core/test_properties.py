@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
+from threadstore import projector
 from threadstore.errors import StoreError
 from threadstore.history import MADE, Item
 from threadstore.lines import Line
@@ -190,9 +192,10 @@ def test_growing_is_as_from_scratch(log: Log, cuts: list[float], at_lines: bool)
 
 
 def check_growth(log: Log, places: list[int]) -> None:
-    """Read a log whenever it ends at one of these places."""
+    """Read a log whenever it ends at one of these places, in one process and in a new one each time."""
     data = log.data
-    with folder() as root:
+    passes: dict[str, bytes] = {}  # as another process left them
+    with folder() as root, patch.object(projector, "_REMEMBERED", -1):
         store = Store(root / "home")
         path = store.write(log.name, b"")
         done = 0
@@ -201,7 +204,12 @@ def check_growth(log: Log, places: list[int]) -> None:
                 file.write(data[done:place])
             done = place
             store.store.refresh()
-            assert answers(store.store, log.thread) == answers(open_store(root / "home"), log.thread)
+            wanted = answers(open_store(root / "home"), log.thread)
+            assert answers(store.store, log.thread) == wanted
+            other = open_store(root / "home")
+            other._projector.remembered = lambda _thread, kind, known=passes: known.get(kind)
+            assert answers(other, log.thread) == wanted
+            passes = other.packed_passes(log.thread)
 
 
 @pytest.mark.parametrize("paginated", [False, True], ids=["legacy", "paginated"])

@@ -1,0 +1,101 @@
+"""How far a pass over a log has come, so that it can go on when the log has grown, also in another process.
+
+What a pass has found is kept in the index for large threads: a turn appended to a log of a gigabyte then costs its own
+bytes, also after a restart. It is written with pickle and read by an unpickler that makes nothing but the few classes
+of this library that passes consist of.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from array import array
+from collections import Counter
+from dataclasses import dataclass
+from enum import EnumType
+from hashlib import blake2b
+from typing import Any, Final
+
+import zstandard
+
+from threadstore.opened import OpenLineage
+
+_DIGEST = 16  # bytes
+#: Modules of ours whose classes passes consist of.
+_OWN: Final = frozenset(
+    f"threadstore.{name}" for name in ("errors", "history", "passes", "records", "replay", "scan", "turns", "usage")
+)
+
+
+def _member(kind: Any, name: str) -> Any:
+    """How Python 3.11 pickles a member of an enumeration: by `getattr`, which is good for nothing else here."""
+    if not isinstance(kind, EnumType):
+        raise pickle.UnpicklingError(f"{kind} is no enumeration")
+    return kind[name]
+
+
+_OTHERS: Final = {
+    ("builtins", "getattr"): _member,
+    ("array", "array"): array,
+    ("array", "_array_reconstructor"): array.__reduce_ex__(array("B"), 3)[0],
+    ("collections", "Counter"): Counter,
+}
+
+
+@dataclass(slots=True)
+class Pass:
+    """What a pass has read: it can go on while the files are the same and only the last one has grown.
+
+    `consumed` is the first byte of the last file that was not taken into account, None when going on is impossible.
+    `states` are sizes and times, `seams` the bytes before each end: a file written over in place is found by them.
+    """
+
+    files: tuple[bytes, ...]
+    ends: tuple[int, ...]
+    states: tuple[tuple[int, int], ...]
+    seams: tuple[bytes, ...]
+    consumed: int | None
+
+    @classmethod
+    def over(cls, lineage: OpenLineage) -> Pass:
+        """A pass that begins now."""
+        ends = lineage.ends()
+        states = tuple((file.basis.size, file.basis.mtime_ns) for file in lineage.files)
+        seams = tuple(lineage.seam(number, end) for number, end in enumerate(ends))
+        return cls(lineage.identities(), ends, states, seams, None)
+
+    def continues(self, now: Pass, lineage: OpenLineage) -> bool:
+        """True when the same pass can take in what was added."""
+        if self.consumed is None or self.files != now.files:
+            return False
+        if self.ends[:-1] != now.ends[:-1] or self.ends[-1] > now.ends[-1]:
+            return False
+        grown = all(old == new or old[0] < new[0] for old, new in zip(self.states, now.states, strict=True))
+        return grown and all(lineage.seam(number, end) == self.seams[number] for number, end in enumerate(self.ends))
+
+
+def packed(found: object) -> bytes:
+    """What a pass has found, as bytes that tell when they were damaged."""
+    data = zstandard.compress(pickle.dumps(found, protocol=5), 1)
+    return blake2b(data, digest_size=_DIGEST).digest() + data
+
+
+def unpacked(data: bytes) -> Any:
+    """What `packed` was given; None for anything else."""
+    if blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
+        return None
+    try:
+        return _Unpickler(io.BytesIO(zstandard.decompress(data[_DIGEST:]))).load()
+    except (pickle.UnpicklingError, zstandard.ZstdError, AttributeError, TypeError, KeyError, EOFError):
+        return None
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module in _OWN and "." not in name:
+            found = super().find_class(module, name)
+            if isinstance(found, type):
+                return found
+        if (module, name) in _OTHERS:
+            return _OTHERS[module, name]
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of a pass")

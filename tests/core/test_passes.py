@@ -1,0 +1,123 @@
+"""Passes that go on in another process: they read what is new, and believe nothing that isn't theirs."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from threadstore import files, index, lines, passes, projector
+from threadstore.index import IndexReader
+from threadstore.indexing import Indexer
+from threadstore.projection import View
+from threadstore.spool import Spool
+from threadstore.store import ThreadStore
+
+from tests.core.logs import Log, assistant
+from tests.core.logs import Store as Home
+
+_TURNS = 400  # of 20 KB each
+
+
+def _turn(log: Log, number: int) -> None:
+    log.turn(str(number), f"question {number}", assistant("x" * 20_000), model="m")
+
+
+@pytest.fixture(params=[True, False], ids=["paginated", "legacy"])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Log, Path, Path]:
+    """A log of several megabytes: what writes it, its file, and the index that was made of it."""
+    log = Log(request.param)
+    log.turn("0", "first").world({"cwd": "/"}, full=True)
+    for number in range(1, _TURNS):
+        _turn(log, number)
+    path = Home(tmp_path / "home").write(log.name, log.data)
+    place = Path(index.place(str(tmp_path / "index"), str(tmp_path / "home")))
+    _enter(tmp_path, place)
+    return log, path, place
+
+
+def _store(folder: Path, place: Path) -> ThreadStore:
+    """As a process that begins now sees it."""
+    return ThreadStore(str(folder / "home"), Spool(str(folder / "spool")), index=IndexReader(str(place)))
+
+
+def _enter(folder: Path, place: Path) -> None:
+    progress = Indexer(_store(folder, place), str(place)).advance("", 1e9)
+    assert progress is not None
+    assert progress.entered == 1
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of all that is read of files."""
+    lengths: list[int] = []
+    pread = os.pread
+
+    def counting(descriptor: int, length: int, offset: int) -> bytes:
+        data = pread(descriptor, length, offset)
+        lengths.append(len(data))
+        return data
+
+    for module in (files, lines, projector):
+        if hasattr(module, "os"):
+            monkeypatch.setattr(module.os, "pread", counting)
+    return lengths
+
+
+def test_an_appended_turn_costs_its_own_bytes(home: tuple[Log, Path, Path], read: list[int], tmp_path: Path) -> None:
+    """A new process that enters a log which has grown reads what was added, and a little to see that it only grew."""
+    log, path, place = home
+    before = len(log.data)
+    _turn(log, _TURNS)
+    path.write_bytes(log.data)
+    added = len(log.data) - before
+    read.clear()
+    _enter(tmp_path, place)
+    once = 1 << 20  # the first chunk, for the session meta
+    assert added <= sum(read) <= 5 * added + once + (64 << 10) * 8
+    store, fresh = _store(tmp_path, place), ThreadStore(str(tmp_path / "home"), Spool(str(tmp_path / "spool")))
+    (thread,) = store.thread_ids()
+    for view, outline in store.outlines(thread).items():
+        assert outline.size == fresh.project(thread, view).size
+    assert len(store.outlines(thread)) == len(View)
+
+
+def test_what_was_rewritten_is_read_again(home: tuple[Log, Path, Path], read: list[int], tmp_path: Path) -> None:
+    """Another log under the same name is not taken for one that has grown."""
+    log, path, place = home
+    data = log.data.replace(b"question 7", b"question 8")
+    _turn(log, _TURNS)
+    path.write_bytes(data + log.data[len(data) :])
+    os.truncate(path, len(data) - 10)
+    read.clear()
+    _enter(tmp_path, place)
+    assert sum(read) > len(data)
+
+
+class _Getter:
+    """What a forger would write to have something called."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (Log, "turn")
+
+
+THINGS = [os.system, Path("/"), print, object(), _Getter()]
+
+
+@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
+def test_nothing_else_is_unpickled(thing: object) -> None:
+    """An index that somebody else has written makes no other objects and calls nothing."""
+    assert passes.unpacked(passes.packed([1, "a", thing])) is None
+
+
+def test_what_is_damaged_is_not_unpickled() -> None:
+    """A changed byte is found before anything is made of it."""
+    packed = bytearray(passes.packed([1, 2]))
+    assert passes.unpacked(bytes(packed)) == [1, 2]
+    packed[-1] ^= 1
+    assert passes.unpacked(bytes(packed)) is None
+    assert passes.unpacked(b"") is None
+    assert pickle.loads(zstandard.decompress(passes.packed([1, 2])[16:])) == [1, 2]
