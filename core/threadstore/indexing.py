@@ -23,6 +23,7 @@ from threadstore.errors import StoreError
 from threadstore.index import SIZES, Entry
 from threadstore.names import RolloutFile
 from threadstore.projection import Projection, View
+from threadstore.projector import Texts
 from threadstore.store import ThreadStore
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ _PASSING = frozenset(
 _AFTER_ALL = "~"  # comes after every thread id
 _LARGE = 256 << 10  # bytes of log from which it is worth keeping where a derived file lies in it
 _VERY_LARGE = 1 << 20  # bytes of log from which passes over it are kept
-_TABLES = ("passes", "extents", "problems", "turns", "rollouts", "threads")  # children first
+_TABLES = ("texts", "passes", "extents", "problems", "turns", "rollouts", "threads")  # children first
 _TEXTS = (
     *("name", "preview", "status", "health", "history_mode", "cwd", "model", "model_provider", "created_at"),
     *("updated_at", "cli_version", "originator", "forked_from", "parent"),
@@ -163,14 +164,17 @@ class Indexer:
                 return 0
             entry, made = self._store.make_entry(thread)
             rows = _rows(self._store, thread, entry, made)
+            said = self._store.texts(thread, _text_pass(connection, thread))
         except (StoreError, OSError, KeyError, UnicodeEncodeError) as error:
             # Of what can't be read its own problems.jsonl tells; a folder may have a name that is no text.
             log.debug("Thread %s is not entered: %s", thread, error)
-            rows = {}
-        if known is not None or rows:
-            _remove(connection, [thread])
-            _put(connection, rows)
-        return int(known is not None or bool(rows))
+            if known is not None:
+                _remove(connection, [thread])
+            return int(known is not None)
+        _remove(connection, [thread], texts=not said.goes_on)
+        _put(connection, rows)
+        _put_texts(connection, thread, said)
+        return 1
 
 
 # The schema, in terms that people know from the files of the mount
@@ -216,7 +220,13 @@ def _create(path: str) -> None:
         pk=("thread_id", "kind"),
         foreign_keys=[("thread_id", "threads", "id")],
     )
-    for table in ("rollouts", "turns", "problems"):
+    database.table("texts").create(
+        {"id": int, "thread_id": str, "file": str, "offset": int, "kind": str, "tool": str, "text": str},
+        pk="id",
+        foreign_keys=[("thread_id", "threads", "id")],
+    )
+    database.table("texts").enable_fts(["text"], create_triggers=True, tokenize="unicode61 remove_diacritics 2")
+    for table in ("rollouts", "turns", "problems", "texts"):
         database.table(table).create_index(["thread_id"])
     for column in ("updated_at", "cwd", "forked_from", "parent"):
         database.table("threads").create_index([column])
@@ -243,9 +253,24 @@ def _unlink(path: str) -> None:
             os.unlink(path + end)
 
 
-def _remove(connection: sqlite3.Connection, threads: Iterable[str]) -> None:
+def _text_pass(connection: sqlite3.Connection, thread: str) -> bytes | None:
+    """How far the texts in the index go."""
+    row = connection.execute("SELECT data FROM passes WHERE thread_id = ? AND kind = 'texts'", (thread,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _put_texts(connection: sqlite3.Connection, thread: str, said: Texts) -> None:
+    connection.executemany(
+        "INSERT INTO texts (thread_id, file, offset, kind, tool, text) VALUES (?, ?, ?, ?, ?, ?)",
+        ((thread, *text) for text in said.found),
+    )
+    if said.passed is not None:
+        connection.execute("INSERT OR REPLACE INTO passes VALUES (?, 'texts', ?)", (thread, said.passed))
+
+
+def _remove(connection: sqlite3.Connection, threads: Iterable[str], *, texts: bool = True) -> None:
     for thread in threads:
-        for table in _TABLES:
+        for table in _TABLES if texts else _TABLES[1:]:
             column = "id" if table == "threads" else "thread_id"
             connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (thread,))
 

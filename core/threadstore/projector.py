@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import errno
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from threadstore import prompt, views
 from threadstore.calls import match_calls
@@ -29,11 +29,12 @@ from threadstore.metas import REJECTED, Metas
 from threadstore.names import RolloutFile, canonical_id
 from threadstore.opened import OpenFile, OpenLineage, first_dialect, open_rollout
 from threadstore.passes import Pass, packed, unpacked
-from threadstore.projection import Projection, View
+from threadstore.projection import Basis, Projection, View
 from threadstore.records import Dialect, Json, Memo, Record, decode, is_blank
 from threadstore.replay import Replay, ReverseScan, history_item, initial_window
 from threadstore.scan import FullScan, Source, may_have_mattered
 from threadstore.spool import Spool
+from threadstore.texts import Text, text_of
 
 KINDS = ("scan", "history", "state")  # of passes
 _KEPT = 4  # threads whose passes are kept
@@ -64,6 +65,7 @@ class Projector:
         self._catalog = catalog
         self._metas = metas
         self._kept: OrderedDict[tuple[str, str], object] = OrderedDict()  # passes by thread and kind
+        self._memo: tuple[tuple[Basis, ...], Memo] = ((), Memo())
         self.remembered: Callable[[str, str], bytes | None] | None = None  # packed ones of another process
 
     def project(self, subject: Subject, view: View) -> Projection:
@@ -96,11 +98,18 @@ class Projector:
             return {View.PROBLEMS: self.project(subject, View.PROBLEMS)}
         with lineage:
             if sum(lineage.ends()) <= _REMEMBERED:
-                lineage.decode = Memo().decode
+                lineage.decode = self._memo_of(lineage).decode
             basis = tuple(file.basis for file in reversed(lineage.files))
             passes = _Passes(self, subject, lineage, None)
             made = {view: self._make(passes, view) for view in View}
         return {view: Projection(extents, basis, generation) for view, (extents, generation) in made.items()}
+
+    def _memo_of(self, lineage: OpenLineage) -> Memo:
+        """What was decoded last, if it was of the same files."""
+        basis = tuple(file.basis for file in lineage.files)
+        if self._memo[0] != basis:
+            self._memo = (basis, Memo())
+        return self._memo[1]
 
     def segments(self, head: RolloutFile) -> list[Segment]:
         """The lineage of a rollout. Raises LineageError."""
@@ -242,6 +251,19 @@ class Projector:
         self._keep(thread_id, "scan", (now, scan))
         return scan
 
+    def texts(self, subject: Subject, known: bytes | None) -> Texts:
+        """What was said in the thread's own rollouts, from where the pass `known` had come to if it can go on."""
+        lineage = self.open(self.segments(subject.head.rollout))
+        if sum(lineage.ends()) <= _REMEMBERED:
+            lineage.decode = self._memo_of(lineage).decode
+            return Texts(False, _said(lineage, subject.thread_id, None), None)
+        now = Pass.over(lineage)
+        before = None if known is None else unpacked(known)
+        goes_on = isinstance(before, Pass) and before.continues(now, lineage)
+        start = (before.consumed or 0) if isinstance(before, Pass) and goes_on else 0
+        now.consumed = _whole_lines(lineage.files[-1].log)
+        return Texts(goes_on, _said(lineage, subject.thread_id, start if goes_on else None), packed(now))
+
     # What is wrong
 
     def problems(
@@ -306,6 +328,32 @@ class _Passes:
     def problems(self) -> list[Problem]:
         """What is wrong."""
         return self._projector.problems(self.subject, self.lineage, self.scan, self.error)
+
+
+class Texts(NamedTuple):
+    """Texts of a thread. `goes_on`: they follow those that were given before. `passed` is how far this came; to be
+    used when all `found` were taken; None for a small log, which is read anew.
+    """
+
+    goes_on: bool
+    found: Iterator[Text]
+    passed: bytes | None
+
+
+def _said(lineage: OpenLineage, thread_id: str, start: int | None) -> Iterator[Text]:
+    """The texts of the thread's own rollouts; with `start` those of the last one from there on. Closes the lineage."""
+    with lineage:
+        last = len(lineage.files) - 1
+        for number in range(last if start is not None else 0, last + 1):
+            file = lineage.files[number]
+            if file.rollout.thread_id != thread_id:
+                continue
+            dialect = first_dialect(file.log)
+            for line in forward(file.log, start or 0, lineage.end_of(number)):
+                record = None if is_blank(line) else lineage.decode(line, dialect)
+                text = text_of(record, file.rollout.path) if isinstance(record, Record) else None
+                if text is not None:
+                    yield text
 
 
 def replay_lineage(lineage: OpenLineage, *, state: bool, added: Record | None = None) -> Replay:

@@ -32,7 +32,7 @@ from threadstore.neighbours import Edges, Links, Neighbours
 from threadstore.opened import open_rollout
 from threadstore.operations import Operator, Outcome
 from threadstore.projection import Basis, Outline, Projection, StoreView, View
-from threadstore.projector import Projector, Subject, digest
+from threadstore.projector import Projector, Subject, Texts, digest
 from threadstore.seen import Seen
 from threadstore.spool import Spool
 
@@ -260,6 +260,10 @@ class ThreadStore:
     def packed_passes(self, thread_id: str) -> dict[str, bytes]:
         """How far the passes over a thread have come that were made just now."""
         return self._projector.packed_passes(thread_id)
+
+    def texts(self, thread_id: str, known: bytes | None = None) -> Texts:
+        """What was said in a thread; `known` is the `passed` of the last time."""
+        return self._projector.texts(self._present(thread_id), known)
 
     def status(self, rollout: RolloutFile) -> Basis:
         """What `stat` says of a rollout."""

@@ -338,8 +338,10 @@ def test_people_can_read_it(corpus: Corpus, tmp_path: Path) -> None:
     made = Indexed(corpus("forks.paginated").home, tmp_path)
     made.build()
     database = Database(made.path)
-    assert set(database.table_names()) == {"threads", "rollouts", "turns", "problems", "extents", "passes"}
-    for name in ("rollouts", "turns", "problems", "extents", "passes"):
+    names = {name for name in database.table_names() if not name.startswith("texts_fts")}
+    assert names == {"threads", "rollouts", "turns", "problems", "extents", "passes", "texts"}
+    assert database.table("texts").detect_fts() == "texts_fts"
+    for name in names - {"threads"}:
         (key,) = database.table(name).foreign_keys
         assert (key.column, key.other_table, key.other_column) == ("thread_id", "threads", "id")
     store = made.store()

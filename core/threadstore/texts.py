@@ -1,0 +1,92 @@
+"""What was said in a thread, as text to be searched: messages, reasoning, calls of tools and what these gave.
+
+A text is that of one record. Long ones keep their beginning: what is searched for in the output of a build is an error
+message of its first pages, and all of it stays in the log, whose place is given.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from threadstore.boundaries import is_visible_user
+from threadstore.records import Record
+
+Json = dict[str, Any]
+#: Characters by kind of text.
+LONGEST = dict.fromkeys(("user", "assistant", "summary"), 1 << 16) | dict.fromkeys(
+    ("reasoning", "call", "output"), 1 << 12
+)
+
+_CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call", "tool_search_call"))
+_OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output", "tool_search_output"))
+
+
+class Text(NamedTuple):
+    """A text: the file and the byte offset of its record, who said it, the tool it is about, and what it says (at most
+    `LONGEST` characters of its kind).
+    """
+
+    file: str
+    offset: int
+    kind: str
+    tool: str | None
+    text: str
+
+
+def text_of(record: Record, file: str) -> Text | None:
+    """What a record says, if it says anything that people look for."""
+    tool: str | None
+    text: object
+    kind, tool, text = "summary", None, record.payload.get("message")
+    if record.type == "response_item":
+        kind, tool, text = _of_item(record.payload)
+    elif record.type != "compacted":
+        return None
+    if not isinstance(text, str) or not text.strip():
+        return None
+    return Text(file, record.line.start, kind, tool, _clean(text[: LONGEST[kind]]))
+
+
+def _clean(text: str) -> str:
+    """SQLite ends a text at a NUL, and stores no lone surrogates."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _of_item(item: Json) -> tuple[str, str | None, object]:
+    """Kind, tool and text of an item; the text is None where there is nothing to search."""
+    kind = item.get("type")
+    if kind == "message":
+        role = item.get("role")
+        if role == "assistant" or (role == "user" and is_visible_user(item)):
+            return str(role), None, _joined(item.get("content"))
+    elif kind == "reasoning":
+        return "reasoning", None, _joined(item.get("summary"))
+    elif kind in _CALLS:
+        return "call", _name(item), _plain(item.get("arguments") or item.get("input") or item.get("action"))
+    elif kind in _OUTPUTS:
+        return "output", None, _plain(item.get("output") or item.get("tools"))
+    return "output", None, None
+
+
+def _name(item: Json) -> str | None:
+    name = item.get("name")
+    if isinstance(name, str):
+        return name
+    return {"local_shell_call": "local_shell", "tool_search_call": "tool_search"}.get(str(item.get("type")))
+
+
+def _joined(parts: object) -> str:
+    """The texts of a list of parts, one after the other."""
+    if not isinstance(parts, list):
+        return ""
+    return "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+def _plain(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list) and (text := _joined(value)):
+        return text
+    return orjson.dumps(value).decode()
