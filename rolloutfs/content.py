@@ -273,7 +273,8 @@ class Contents:
             return
         del self._open[ino]
         state.reader.close()
-        self._choose(ino)
+        if state.frozen or inodes.canonical(ino) in self._epochs:
+            self._choose(ino)
 
     # Epochs
 
