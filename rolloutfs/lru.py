@@ -51,6 +51,9 @@ class Recent(Generic[K, V]):
         if item is not None:
             self._total -= item[1]
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._items
+
     def clear(self) -> None:
         """Forget everything."""
         self._items.clear()

@@ -160,7 +160,8 @@ class Operations(pyfuse3.Operations):
         kept = self._answers.of(node)
         entry = kept.entries.get(inode)
         if entry is None or not entry.attr_timeout:
-            entry = self._noted(kept, node, await self._describer.measure(inode, node, await self._links(node)))
+            links = await self._links(node) if node.is_link else None
+            entry = self._noted(kept, node, await self._describer.measure(inode, node, links))
         return entry
 
     @guarded

@@ -58,6 +58,8 @@ class Kind(IntEnum):
     STORE_FOLDER = auto()
     STORE_FILE = auto()
 
+    __hash__ = int.__hash__  # that of an enumeration is a Python function, called for every look into a set of kinds
+
 
 FOLDERS = frozenset(
     {
