@@ -167,6 +167,7 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
         """The target of a link."""
+        self._look(inode)
         node = self._node(inode)
         return FileNameT(os.fsencode(self.tree.target(node, await self._links(node))))
 
