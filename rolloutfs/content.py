@@ -181,12 +181,12 @@ class Contents:
 
     def lasts(self, node: Node) -> bool:
         """False for a file that may become another one by a file that was never seen: it holds only now."""
-        known = self._known.get(node.ino)
+        known = self._known.get(node.ino) if node.view is not None else None
         return known is None or bool(known.projection.basis)
 
     def is_steady(self, node: Node) -> bool:
         """True for a file that was never shown under another number."""
-        return self._highest.get(node.ino) is None
+        return node.ino not in self._highest
 
     def glance(self, ino: int, node: Node) -> Announced | None:
         """Attributes that are known without computing anything; None for what has to be measured."""
@@ -280,7 +280,8 @@ class Contents:
             return
         del self._open[ino]
         state.reader.close()
-        self._choose(ino)
+        if state.frozen or inodes.canonical(ino) in self._epochs:
+            self._choose(ino)
 
     # Epochs
 

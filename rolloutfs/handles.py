@@ -183,9 +183,10 @@ class ControlFiles:
     async def read(self, number: int, offset: int, length: int) -> bytes:
         """Bytes of the answer to what this handle asked; if it asked nothing, of what a fresh open shows."""
         handle = self._handles[number]
-        async with handle.lock:
-            await self._end(handle)
-            handle.refused = None
+        if handle.text is not None or handle.lock.locked():  # else there is nothing to wait for, which costs a turn
+            async with handle.lock:
+                await self._end(handle)
+        handle.refused = None
         if offset < handle.origin:
             handle.origin = 0
         at = offset - handle.origin

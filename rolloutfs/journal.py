@@ -67,7 +67,7 @@ class Journal:
     """The journal of one store.
 
     Invariant: `_last` and `_failed` tell where the last line, and the last line with an error, of each thread lie
-    among the first `_seen` bytes of the file `_identity`.
+    among the first `_seen` bytes of the file `_identity`, which had `_size` bytes when we looked.
     """
 
     def __init__(self, path: str) -> None:
@@ -75,7 +75,7 @@ class Journal:
         self._last: dict[str, _Span] = {}
         self._failed: dict[str, _Span] = {}
         self._identity: tuple[int, int] | None = None
-        self._seen = 0
+        self._seen = self._size = 0
 
     # Writing
 
@@ -105,9 +105,8 @@ class Journal:
 
     def mark(self, thread: str) -> Mark | None:
         """Where the last line of a thread lies: another one once there is a newer line; None when there is none."""
-        with self._open() as descriptor:
-            span = self._last.get(thread) if descriptor is not None else None
-            return None if span is None or self._identity is None else (*self._identity, span.offset)
+        span = self._last.get(thread) if self._is_caught_up() else None
+        return None if span is None or self._identity is None else (*self._identity, span.offset)
 
     def last(self, thread: str) -> bytes | None:
         """The answer to the last finished request for a thread, a line of JSON; None when there is none."""
@@ -122,6 +121,8 @@ class Journal:
         return None if line is None else f"{line['error']}: {line.get('message')}"
 
     def _line(self, spans: dict[str, _Span], thread: str) -> Json | None:
+        if not self._is_caught_up() or thread not in spans:
+            return None
         with self._open() as descriptor:
             span = spans.get(thread) if descriptor is not None else None
             if descriptor is None or span is None:
@@ -131,6 +132,19 @@ class Journal:
             except OSError:
                 return None
             return line if line is not None and line["thread"] == thread else None
+
+    def _is_caught_up(self) -> bool:
+        """True when all lines have been looked at, for which the file is opened only if it has changed. False when it
+        can't be read.
+        """
+        try:
+            status = os.lstat(self.path)
+        except OSError:
+            return False
+        if (status.st_dev, status.st_ino) == self._identity and status.st_size == self._size:
+            return True
+        with self._open() as descriptor:
+            return descriptor is not None
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[int | None]:
@@ -169,6 +183,7 @@ class Journal:
             for data in whole:
                 self._note(self._seen, data)
                 self._seen += len(data) + 1
+        self._size = status.st_size
 
     def _note(self, offset: int, data: bytes) -> None:
         line = _load(data)

@@ -51,5 +51,13 @@ class Recent(Generic[K, V]):
         if item is not None:
             self._total -= item[1]
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._items
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._items.clear()
+        self._total = 0
+
     def __len__(self) -> int:
         return len(self._items)

@@ -39,6 +39,7 @@ from threadstore.names import is_thread_id, parse_rollout
 from threadstore.store import Links
 
 from rolloutfs import freshness, handles
+from rolloutfs.answers import Answers, Kept
 from rolloutfs.attributes import BLOCK, Attributes, Clock, Describer
 from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
@@ -90,6 +91,7 @@ def _nobody(_threads: set[str]) -> None:
     """Where nobody needs to know."""
 
 
+_LISTED = frozenset({Kind.LINEAGE, Kind.FORKS, Kind.AGENTS, Kind.ROLLOUTS})  # whose names come from the store
 _APART = frozenset({ROOT, README})  # what is known of these doesn't depend on which threads there are
 _ERROR = b"user.rolloutfs.error"  # the extended attribute of control files
 
@@ -113,10 +115,11 @@ class Operations(pyfuse3.Operations):
         self._rescans = freshness.Rescans(engine.store.refresh)
         self._watch: Watch | None = None
         self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
+        self._answers = Answers()
         self._heads: dict[str, str] = {}  # selected paths of the threads that have several rollouts
         self._heads_looked = freshness.Share()
         self._heads_moved = False
-        self._listings: dict[int, Listing] = {}
+        self._listings: dict[int, tuple[Node, Listing]] = {}
         self._next_listing = 1
         self._uid, self._gid = os.getuid(), os.getgid()
 
@@ -132,13 +135,20 @@ class Operations(pyfuse3.Operations):
         text = os.fsdecode(name)
         if parent.kind is Kind.THREADS and text not in self._engine.store and is_thread_id(text):
             self._engine.store.refresh()
-        node = self.tree.lookup(parent, text, await self._links(parent))
-        await self.contents.settle(node)
-        attributes = self._describer.glance(node)
-        if not attributes.attr_seconds and node.kind is Kind.VIEW and self._engine.is_small(node.thread):
-            attributes = await self._describer.measure(attributes.ino, node, None)  # it will be asked for at once
+        if parent.kind in _LISTED:
+            node = (await self._listing(parent)).find(text)
+        else:
+            node = self.tree.lookup(parent, text)
+        kept = self._answers.of(node)
+        entry = kept.entries.get(node.ino)
+        if entry is None or not entry.attr_timeout:
+            await self.contents.settle(node)
+            attributes = self._describer.glance(node)
+            if not attributes.attr_seconds and node.kind is Kind.VIEW and self._engine.is_small(node.thread):
+                attributes = await self._describer.measure(attributes.ino, node, None)  # it will be asked for at once
+            entry = self._noted(kept, node, attributes)
         self.tree.remember(node)
-        return self._entry(attributes)
+        return entry
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         """Drop what was remembered for the kernel. Must not fail."""
@@ -152,11 +162,17 @@ class Operations(pyfuse3.Operations):
             await self.controls.settled()
         self._look(inode)
         node = self._node(inode)
-        return self._entry(await self._describer.measure(inode, node, await self._links(node)))
+        kept = self._answers.of(node)
+        entry = kept.entries.get(inode)
+        if entry is None or not entry.attr_timeout:
+            links = await self._links(node) if node.is_link else None
+            entry = self._noted(kept, node, await self._describer.measure(inode, node, links))
+        return entry
 
     @guarded
     async def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
         """The target of a link."""
+        self._look(inode)
         node = self._node(inode)
         return FileNameT(os.fsencode(self.tree.target(node, await self._links(node))))
 
@@ -169,22 +185,30 @@ class Operations(pyfuse3.Operations):
             await self.controls.settled()
         self._look(inode)
         node = self._node(inode)
-        listing = self.tree.listing(node, await self._links(node))
         number, self._next_listing = self._next_listing, self._next_listing + 1
-        self._listings[number] = listing
+        self._listings[number] = node, await self._listing(node)
         return FileHandleT(number)
 
     @guarded
     async def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
         """Hand out names from a position on until the kernel's buffer is full."""
-        listing = self._listings[fh]
-        for position in range(start_id, len(listing.names)):
+        folder, listing = self._listings[fh]
+        names = listing.names
+        if start_id >= len(names):
+            return
+        self._look(folder.ino)
+        kept, kind = self._answers.of(folder), folder.kind
+        for position in range(start_id, len(names)):
             try:
                 node = listing.node(position)
-                entry = self._entry(self._describer.glance(node))
+                if node.kind is not kind:
+                    kept, kind = self._answers.of(node), node.kind
+                entry = kept.entries.get(node.ino)
+                if entry is None:
+                    entry = self._noted(kept, node, self._describer.glance(node))
             except (OSError, KeyError):  # gone since the snapshot
                 continue
-            if not pyfuse3.readdir_reply(token, FileNameT(os.fsencode(listing.names[position])), entry, position + 1):
+            if not pyfuse3.readdir_reply(token, _encoded(names[position]), entry, position + 1):
                 return
             self.tree.remember(node)
 
@@ -358,6 +382,7 @@ class Operations(pyfuse3.Operations):
         self._watch = watch
         if self._engine.store.is_scanned:  # what changed between that scan and the watch was heard by nobody
             self._engine.store.refresh()
+        self._answers.start()
         self._heads_moved = True  # note them before anything is told for long
         self._describer.patience.watched = True
 
@@ -388,10 +413,12 @@ class Operations(pyfuse3.Operations):
                 self._watch.close()
         if self._watch is not None and not self._watch.is_active:
             self._describer.patience.watched = False
+            self._answers.stop()
 
     def _note(self, changes: Changes) -> None:
         store = self._engine.store
         touched: set[str] = set()
+        self._answers.note(changes)
         if changes.folders or changes.everything:
             touched = store.refresh()
             self._invalidate_root()
@@ -438,6 +465,7 @@ class Operations(pyfuse3.Operations):
                 _invalidate(ino)
 
     def _invalidate_thread(self, thread: str) -> None:
+        self._answers.forget(thread)
         if thread not in self._engine.store:
             return
         folder = self.tree.folder(thread)
@@ -461,6 +489,27 @@ class Operations(pyfuse3.Operations):
     async def _links(self, node: Node) -> Links | None:
         return await self._engine.links(node.thread) if needs_links(node) else None
 
+    async def _listing(self, folder: Node) -> Listing:
+        kept = self._answers.of(folder)
+        listing = kept.listings.get(folder.ino)
+        if listing is None:
+            listing = kept.listings[folder.ino] = self.tree.listing(folder, await self._links(folder))
+        return listing
+
+    def _noted(self, kept: Kept, node: Node, attributes: Attributes) -> EntryAttributes:
+        """An answer, kept unless something else than the store may change it: a request to a control file, the next
+        moment, or the end of somebody's reading an older content of the file.
+        """
+        entry = self._entry(attributes)
+        if (
+            node.kind is not Kind.CONTROL
+            and attributes.ino == node.ino
+            and self.contents.is_steady(node)
+            and self.contents.lasts(node)
+        ):
+            kept.entries[node.ino] = entry
+        return entry
+
     def _entry(self, attributes: Attributes) -> EntryAttributes:
         entry = EntryAttributes()
         entry.st_ino = InodeT(attributes.ino)
@@ -476,6 +525,10 @@ class Operations(pyfuse3.Operations):
         entry.st_atime_ns = entry.st_mtime_ns = attributes.mtime_ns
         entry.st_ctime_ns = attributes.ctime_ns
         return entry
+
+
+def _encoded(name: str) -> FileNameT:
+    return FileNameT(name.encode() if name.isascii() else os.fsencode(name))
 
 
 def _drop_entry(folder: Node, name: str) -> None:

@@ -10,6 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
+from typing import Any
+
+from rolloutfs import beneath
 
 FOLDERS = ("sessions", "archived_sessions")
 FILES = ("session_index.jsonl",)
@@ -31,14 +35,9 @@ class StoreFiles:
 
     def open(self, path: str) -> int:
         """A read-only descriptor of a regular file. An absolute path is that of a spool file of ours."""
-        folder, _, name = path.rpartition("/")
         if path.startswith("/"):
             return _only_regular(_open(path, _FILE), path)
-        place = self._open_folder(folder)
-        try:
-            return _only_regular(_open(name, _FILE, place), path)
-        finally:
-            os.close(place)
+        return _only_regular(self._open(path, _FILE), path)
 
     def stat(self, path: str) -> os.stat_result:
         """What `lstat` says of a path; of `sessions` itself, what `stat` says."""
@@ -92,27 +91,49 @@ class StoreFiles:
         return entries
 
     def _open_folder(self, path: str) -> int:
-        """A descriptor of a folder, reached part by part; the root's for an empty path."""
-        if not path:
-            return _open(self.root, _FOLDER)
-        first, *rest = path.split("/")
+        """A descriptor of a folder; the root's for an empty path."""
+        if path in FOLDERS or not path:
+            return _open(os.path.join(self.root, path), _FOLDER)
+        return self._open(path, _FOLDER | os.O_NOFOLLOW)
+
+    def _open(self, path: str, flags: int) -> int:
+        """A descriptor of what lies below one of `FOLDERS`, or in the root."""
+        first, _, rest = path.partition("/")
+        if not rest:
+            return self._open_parts(_open(self.root, _FOLDER), [path], flags)
         if first not in FOLDERS:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         place = _open(os.path.join(self.root, first), _FOLDER)
-        for part in rest:
-            try:
+        parts = rest.split("/")
+        if not beneath.IS_AVAILABLE:
+            return self._open_parts(place, parts, flags)
+        try:
+            return _open("/".join(map(_part, parts)), flags, place, beneath.open_beneath)
+        finally:
+            os.close(place)
+
+    def _open_parts(self, place: int, parts: list[str], flags: int) -> int:
+        """Go down from a folder, whose descriptor is closed, part by part."""
+        *folders, last = parts
+        try:
+            for part in folders:
                 deeper = _open(_part(part), _FOLDER | os.O_NOFOLLOW, place)
-            finally:
                 os.close(place)
-            place = deeper
-        return place
+                place = deeper
+            return _open(_part(last), flags, place)
+        finally:
+            os.close(place)
 
 
-def _open(path: str, flags: int, place: int | None = None) -> int:
+def _open_at(path: str, flags: int, place: int | None) -> int:
+    return os.open(path, flags, dir_fd=place)
+
+
+def _open(path: str, flags: int, place: int | None = None, opener: Callable[[str, int, Any], int] = _open_at) -> int:
     try:
-        return os.open(path, flags | os.O_NOATIME, dir_fd=place)
+        return opener(path, flags | os.O_NOATIME, place)
     except PermissionError:  # only the owner of a file may ask for O_NOATIME
-        return os.open(path, flags, dir_fd=place)
+        return opener(path, flags, place)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, or a FIFO or device: not shown, so not there
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error

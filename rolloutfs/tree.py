@@ -58,6 +58,8 @@ class Kind(IntEnum):
     STORE_FOLDER = auto()
     STORE_FILE = auto()
 
+    __hash__ = int.__hash__  # that of an enumeration is a Python function, called for every look into a set of kinds
+
 
 FOLDERS = frozenset(
     {
@@ -115,6 +117,10 @@ class Listing:
 
     names: Sequence[str]
     node: Callable[[int], Node]
+
+    def find(self, name: str) -> Node:
+        """The child of that name; KeyError when there is none."""
+        return self.node(self.names.index(name)) if name in self.names else _missing(name)
 
 
 # The slots of what is always there. Never renumber them: inode numbers must stay.
@@ -194,7 +200,8 @@ class Tree:
             return self._dynamic.node(ino)
         if digest == 0:
             return self.root if slot == ROOT else self._root_node(slot)
-        return self._thread_node(self._threads.thread(digest), slot)
+        thread, base = self._threads.thread(digest), inodes.compose(digest, 0)
+        return self._made(thread, base, slot) if slot else Node(base, Kind.THREAD, thread)
 
     def remember(self, node: Node) -> None:
         """The kernel has been told of a node; see `inodes.DynamicNumbers`."""
@@ -222,8 +229,7 @@ class Tree:
         if parent.kind is Kind.THREAD:
             slot = self._slot_of.get(name)
             return _missing(name) if slot is None else self._made(parent.thread, parent.ino, slot)
-        listing = self.listing(parent, links)
-        return listing.node(listing.names.index(name)) if name in listing.names else _missing(name)
+        return self.listing(parent, links).find(name)
 
     def listing(self, folder: Node, links: Links | None = None) -> Listing:
         """A snapshot of a folder's children, in a stable order."""
@@ -235,11 +241,8 @@ class Tree:
             return Listing(ids, lambda position: self._thread_node(ids[position], 0))
         if kind is Kind.THREAD:
             self._store.head(thread)  # KeyError when the thread is gone
-            base = folder.ino
-            return Listing(
-                self._names_in_thread,
-                lambda position: self._made(thread, base, self._slots_in_thread[position]),
-            )
+            made = [self._made(thread, folder.ino, slot) for slot in self._slots_in_thread]
+            return self._fixed(made, self._names_in_thread)
         if kind is Kind.LINEAGE:
             slots = [slot for slot, row in _IN_LINEAGE.items() if self._has_target(row[1], links)]
             return self._fixed(
@@ -331,7 +334,7 @@ class Tree:
         return self._dynamic.number(f"{kind.name}\0{path}", lambda ino: Node(ino, kind, name=path))
 
     def _fixed(self, nodes: Sequence[Node], names: Sequence[str]) -> Listing:
-        return Listing(names, lambda position: nodes[position])
+        return Listing(names, nodes.__getitem__)
 
     def _has_target(self, kind: Kind, links: Links | None) -> bool:
         if kind is Kind.FORKED_FROM:

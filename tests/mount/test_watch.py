@@ -61,6 +61,19 @@ def test_growth(lab: Lab, threads: list[str]) -> None:
     assert (lab.thread(threads[0]) / VIEW).read_bytes().endswith(b'"more"}]}\n')
 
 
+def test_a_listing_is_of_its_own_moment(lab: Lab, threads: list[str]) -> None:
+    """What comes with the names of a folder that was opened long ago is no older than the reading of it."""
+    folder = os.open(lab.thread(threads[0]), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for number in range(20):
+            before = os.stat(VIEW, dir_fd=folder).st_size
+            lab.sample.append(threads[0], f"more {number}")
+            assert VIEW in os.listdir(folder)
+            assert os.stat(VIEW, dir_fd=folder).st_size > before
+    finally:
+        os.close(folder)
+
+
 def test_threads_come_and_go(lab: Lab, threads: list[str]) -> None:
     """A new thread in a folder of a new day is listed and found; one that was moved away is not."""
     folder = lab.mountpoint / "threads"
