@@ -204,7 +204,7 @@ class Operations(pyfuse3.Operations):
                 if node.kind is not kind:
                     kept, kind = self._answers.of(node), node.kind
                 entry = kept.entries.get(node.ino)
-                if entry is None:
+                if entry is None or not entry.attr_timeout:
                     entry = self._noted(kept, node, self._describer.glance(node))
             except (OSError, KeyError):  # gone since the snapshot
                 continue

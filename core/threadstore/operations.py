@@ -130,8 +130,9 @@ class Operator:
             if dry_run:
                 return Outcome("fork", None, subject.thread_id, None, before, None, dropped, dry_run=True)
             fork.create(self._root, path, records, ordinal=ordinal, durability=self._durability)
-        inherits = bool(ordinal or boundary.kind == "latest" if scan.paginated else told.first)
-        listing = Listing(inherits, told.first, told.tokens, meta | {"source": drafts.fork_source(meta)})
+        first = ((scan.first_user if ordinal else None) or "") if scan.paginated else told.first
+        preview = _preview(subject, boundary, first, paginated=scan.paginated)
+        listing = Listing(preview, told.first, told.tokens, meta | {"source": drafts.fork_source(meta)})
         note = None
         try:
             self._pointer.adopt(subject.thread_id, child, path, listing)
@@ -559,6 +560,16 @@ def _copy_file(source: str, folder: Folder, name: str) -> None:
 def _refuse_archived(head: Head) -> None:
     if head.rollout.archived:
         raise RequestError("the thread is archived: take it out of the archive in Codex first, or fork it.")
+
+
+def _preview(subject: Subject, boundary: Boundary, first: str, *, paginated: bool) -> str | None:
+    """The preview of a fork that remembers `first` as its first message; None for that of its source, which is kept by
+    a fork of all of it, and where it says the same.
+    """
+    if boundary.kind == "latest" and (first or paginated):
+        return None
+    known = subject.row.preview if subject.row is not None else None
+    return None if first and known and first.startswith(known) else first
 
 
 def _kept_turns(boundary: Boundary, scan: FullScan) -> set[str]:

@@ -51,11 +51,11 @@ _FRESH: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a list says of a fork. `first` is the first message in its own file, empty when there is none; without
-    `inherits` nothing of the past was kept, and there is nothing to preview.
+    """What a list says of a fork. `first` is the first message in its own file, empty when there is none; `preview` is
+    None where that of the source is kept.
     """
 
-    inherits: bool
+    preview: str | None
     first: str
     tokens: int
     meta: dict[str, Any]  # its session meta, or that of its source as far as it is taken over
@@ -248,7 +248,7 @@ def _lock(descriptor: int) -> None:
 def _shown(source: dict[str, Any], listing: Listing) -> dict[str, Any]:
     """What the row of a fork shows, as Codex 0.171.0 writes it. A copy has messages of its own, and their name."""
     shown: dict[str, Any] = {"title": "", "first_user_message": listing.first, "tokens_used": listing.tokens}
-    shown |= {} if listing.inherits else {"preview": ""}
+    shown |= {} if listing.preview is None else {"preview": listing.preview}
     meta, git = listing.meta, listing.meta.get("git") or {}
     shown |= {name: meta[name] for name in ("cwd", "source", "originator") if isinstance(meta.get(name), str)}
     shown["memory_mode"] = meta.get("memory_mode") or "enabled"
