@@ -226,8 +226,15 @@ class Codex:
         return [(turn["id"], turn["status"]) for turn in turns]
 
     def listed(self, **more: Any) -> list[Json]:
-        """The threads that Codex lists, from their files: a reverted one once for every rollout."""
-        return self.pages("thread/list", limit=100, modelProviders=[], **more)
+        """The threads that Codex lists, from their files: a reverted one once for every rollout. The next page begins
+        after the second in which the last one ended, so what is lost between pages of one size is asked for by others.
+        """
+        found = {
+            (thread["id"], thread["path"]): thread
+            for limit in ((100,) if more.get("useStateDbOnly") else (100, 83, 61, 37))
+            for thread in self.pages("thread/list", limit=limit, modelProviders=[], **more)
+        }
+        return list(found.values())
 
     def known(self) -> list[Json]:
         """The threads that Codex lists from its database."""

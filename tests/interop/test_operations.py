@@ -134,13 +134,14 @@ def chosen(done: list[Done]) -> Iterator[int]:
         yield places[number % len(places)]
 
 
-def follow(codex: Codex, scratch: Path, done: list[Done]) -> list[str]:
+def follow(codex: Codex, scratch: Path, done: list[Done], *, ordered: bool) -> list[str]:
     """Let Codex go on with every thread; what is wrong."""
     thorough = set(chosen(done))
 
     def work(worker: int) -> list[str]:
         wrong = []
-        following = Following(codex, ThreadStore(str(codex.home), Spool(str(scratch / f"spool-{worker}"))))
+        store = ThreadStore(str(codex.home), Spool(str(scratch / f"spool-{worker}")))
+        following = Following(codex, store, ordered=ordered)
         for at, one in list(enumerate(done))[worker::_WORKERS]:
             try:
                 if at in thorough:
@@ -188,6 +189,9 @@ def unlisted(codex: Codex, store: ThreadStore, originals: list[str], done: list[
 def test_codex_goes_on(name: str, way: str, make_home: MakeHome, tmp_path: Path) -> None:
     """Codex resumes every thread that we forked, reverted or compacted, sends what our model_input.jsonl says, and
     lists it once.
+
+    The turn of a review runs inside another one. Which comes first Codex itself turns round in a fork of its own that
+    is cut behind them.
     """
     home = make_home(name, tmp_path)
     if way == "deleted":
@@ -212,6 +216,6 @@ def test_codex_goes_on(name: str, way: str, make_home: MakeHome, tmp_path: Path)
             shutil.copy(database, home)
     with ModelServer() as model, Codex(home, model) as codex:
         wrong += unlisted(codex, store, originals, done, way)
-        wrong += follow(codex, tmp_path, done)
+        wrong += follow(codex, tmp_path, done, ordered=not name.startswith("review."))
     if wrong:
         pytest.fail("\n".join(wrong))
