@@ -46,7 +46,7 @@ from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
 from rolloutfs.requestloop import Waiting
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import README, ROOT, Kind, Listing, Node, Tree, needs_links
+from rolloutfs.tree import README, ROOT, Kind, Listing, Node, Place, Tree, needs_links
 from rolloutfs.watch import Changes, Watch
 from rolloutfs.worker import code_of
 
@@ -398,11 +398,11 @@ class Operations(pyfuse3.Operations):
                 touched.add(rollout.thread_id)
             elif databases.is_part(path):
                 self._heads_moved = True
-            for ino in self.tree.known_in_store(path):
-                _invalidate(ino)
+            for place in self.tree.known_in_store(path):
+                self._renew(place)
         for path in changes.folders:
-            for ino in self.tree.known_in_store(path):
-                _invalidate(ino)
+            for place in self.tree.known_in_store(path):
+                self._renew(place)
         for thread in touched:
             self._invalidate_thread(thread)
 
@@ -431,13 +431,18 @@ class Operations(pyfuse3.Operations):
             return
         folder = self.tree.folder(thread)
         _invalidate(folder.ino)
-        for ino in self.tree.known_rollouts(thread):
+        for place in (*self.tree.known_rollouts(thread), *self.tree.family(thread)):
+            self._renew(place)
+
+    def _renew(self, place: Place) -> None:
+        """Make the kernel ask again for a file; and for its name while it is open, since the number may have to change
+        for who asks next.
+        """
+        numbers = self.contents.numbers(place.node)
+        for ino in numbers:
             _invalidate(ino)
-        for name, node in self.tree.family(thread):
-            for ino in self.contents.numbers(node):
-                _invalidate(ino)
-            if self.contents.is_open(node.ino):  # its number may have to change for who opens it next
-                _drop_entry(folder, name)
+        if place.folder is not None and any(map(self.contents.is_open, numbers)):
+            _drop_entry(place.folder, place.name)
 
     # Translation
 
