@@ -101,7 +101,8 @@ class RealCodex:
                 if kind < 0.1:
                     self._codex.compact(ident)
                 elif kind < 0.15 and self.threads[ident] == "paginated":
-                    self._codex.call("thread/revert", threadId=ident, beforeTurnId=self._codex.turns(ident)[-1][0])
+                    for turn, _ in self._codex.turns(ident)[-1:]:
+                        self._codex.call("thread/revert", threadId=ident, beforeTurnId=turn)
                 elif kind < 0.2 and len(self.threads) < 2 * _CODEX_THREADS:
                     self._adopt(writers, self._codex.fork(ident), self.threads[ident])
                 else:
@@ -141,6 +142,7 @@ class Soak:
             Reader(lab.mountpoint, Library(root, lab.folder / f"spool-{number}"), self.writers.pick)
             for number in range(3)
         ]
+        self.codex: RealCodex | None = None
         self.rests: list[Vitals] = []
         self.crew = Crew()
 
@@ -174,12 +176,16 @@ class Soak:
             self.rests.append(vitals(self.server, self.report))
             assert_at_rest(self.rests[-1])
 
+    def turns_of_codex(self) -> int:
+        """How many turns the real one has run."""
+        return self.codex.turns if self.codex is not None else 0
+
     def summary(self) -> str:
         """What was done, for who runs it for an hour."""
         verdicts = {verdict.name: sum(reader.verdicts[verdict] for reader in self.readers) for verdict in Verdict}
         reads = {kind: sum(reader.done[kind] for reader in self.readers) for kind in self.readers[0].done}
         lines = [
-            f"changes {dict(self.writers.done)}",
+            f"changes {dict(self.writers.done)}; {self.turns_of_codex()} turns of Codex",
             f"reads {reads} {verdicts}; {self.comparer.compared} more alone",
             *(str(rest) for rest in self.rests),
         ]
@@ -196,7 +202,8 @@ def test_a_long_time_of_everything(lab: Lab, tmp_path: Path) -> None:
     with ModelServer() as model:
         codex = RealCodex(lab.sample.root, lab.folder, model) if SECONDS > 60 and binary().exists() else None
         if codex is not None:
-            soak.crew.add(lambda chance: codex.step(soak.writers, chance), 0.5)
+            soak.codex = codex
+            soak.crew.add(partial(codex.step, soak.writers), 0.5)
         soak.begin()
         try:
             end = time.monotonic() + SECONDS
