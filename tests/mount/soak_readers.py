@@ -72,11 +72,13 @@ class Library:
         """The store as it is now."""
         return ThreadStore(str(self._root), self._spool)
 
-    def made(self, thread: str, name: str) -> Made:
-        """A file of a thread. Files that move while the library looks are looked for again, as the mount does."""
-        for _ in range(_TRIES):
+    def made(self, thread: str, name: str, opened: ThreadStore | None = None) -> Made:
+        """A file of a thread, as a store says that was just opened. A file that moves while it looks is looked for again,
+        as the mount does.
+        """
+        for number in range(_TRIES):
             with suppress(FileNotFoundError, KeyError):
-                store = self.open()
+                store = self.open() if opened is None or number else opened
                 if thread not in store:
                     return GONE
                 return self._raw(store, thread) if name == CURRENT else self._view(store, thread, VIEWS[name])
@@ -310,16 +312,24 @@ class Comparer:
         self._mountpoint = mountpoint
         self._library = library
 
-    def file(self, thread: str, name: str) -> None:
+    def file(self, thread: str, name: str, opened: ThreadStore | None = None) -> None:
         """`stat` (as soon as the kernel was told) and a fresh open say what the library says."""
         path = self._mountpoint / "threads" / thread / name
+        made = self._library.made(thread, name, opened)
+
+        def is_right() -> bool:
+            nonlocal made
+            if self._size(path) == _size(made):
+                return True
+            made = self._library.made(thread, name)
+            return self._size(path) == _size(made)
 
         for _ in range(_TRIES):
-            until(lambda: self._size(path) == _size(self._library.made(thread, name)), f"stat of {path} is right")
-            before = self._library.made(thread, name)
+            until(is_right, f"stat of {path} is right")
             got = attempt(path.read_bytes)
-            if before == self._library.made(thread, name):  # Codex may write a row late
-                judge(f"{thread}/{name}", before, got, before)
+            before, made = made, (made if got == made.content else self._library.made(thread, name))
+            if before == made:  # else Codex has written a row, which it does late
+                judge(f"{thread}/{name}", before, got, made)
                 self.compared += 1
                 return
         raise AssertionError("the store never stands still")
@@ -336,19 +346,20 @@ class Comparer:
         listed = os.listdir(self._mountpoint / "threads")
         assert sorted(listed) == store.thread_ids()
         for thread in listed:
-            self._head(thread)
+            self._head(thread, store.head(thread).shown)
         return set(listed)
 
-    def _head(self, thread: str) -> None:
+    def _head(self, thread: str, expected: str) -> None:
         link = self._mountpoint / "threads" / thread / CURRENT
-        until(lambda: os.readlink(link) == self._library.open().head(thread).shown, f"{link} is right")
+        until(lambda: os.readlink(link) in (expected, self._library.open().head(thread).shown), f"{link} is right")
 
     def everything(self) -> set[str]:
         """Every file; gives the threads."""
         listed = self.names()
+        opened = self._library.open()
         for thread in listed:
             for name in FILES:
-                self.file(thread, name)
+                self.file(thread, name, opened)
         for view in StoreView:
             until(partial(self._is_right, view), f"{view.value} is right")
         return listed
