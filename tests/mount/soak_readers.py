@@ -73,8 +73,8 @@ class Library:
         return ThreadStore(str(self._root), self._spool)
 
     def made(self, thread: str, name: str, opened: ThreadStore | None = None) -> Made:
-        """A file of a thread, as a store says that was just opened. One that moves meanwhile is looked for again, as the
-        mount does.
+        """A file of a thread; `opened` is a store that was opened just now. A file that moves meanwhile is looked for
+        again, as the mount does.
         """
         for number in range(_TRIES):
             with suppress(FileNotFoundError, KeyError):
