@@ -37,6 +37,8 @@ from threadstore.spool import Spool
 
 __all__ = ["Links", "ThreadStore", "Times"]
 
+#: Views that also tell what the databases say of a thread: its name, how it was selected, what is wrong with its row.
+SELECTION = frozenset({View.THREAD, View.PROBLEMS, View.LINEAGE})
 _TIMES = 200_000  # threads whose times are remembered, about 200 bytes each
 _TIME = struct.Struct("<QQQqq")  # device, inode, size and mtime of the file, time of the last record
 _TAILS = (4 << 10, 64 << 10)  # bytes at the end of a log in which the last time is looked for
@@ -160,7 +162,9 @@ class ThreadStore:
 
     def project(self, thread_id: str, view: View) -> Projection:
         """Make one derived file of a thread. May read all of its log."""
-        named = () if view is not View.THREAD else tuple(map(self._states.basis, self._name_files()))
+        named: tuple[Basis, ...] = ()
+        if view in SELECTION:
+            named = tuple(map(self._states.basis, self._name_files()))
         head, row = self._head(thread_id)
         name = self._name(thread_id, row) if view is View.THREAD else None
         projection = self._projector.project(Subject(thread_id, self.rollouts(thread_id), head, row, name), view)
