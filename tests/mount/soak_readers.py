@@ -235,7 +235,10 @@ class Reader:
         if before != after or isinstance(before.content, int):
             self.verdicts[Verdict.WHOLE] += 1
         else:
-            assert (code, output) == _run(command, before.content, self._threads), f"{command} of {name}"
+            expected = _run(command, before.content, self._threads)
+            assert (code, output) == expected, (
+                f"{command} of {thread}/{name}: {output[-300:]!r}, not {expected[1][-300:]!r}"
+            )
             self.verdicts[Verdict.EXACT] += 1
 
     def hold(self, thread: str, name: str, chance: random.Random) -> None:
