@@ -270,10 +270,8 @@ class Reader:
 
     def walk(self, thread: str, name: str, chance: random.Random) -> None:
         """What people run over a whole thread: files may go meanwhile, but none can fail."""
-        folder = self._threads / thread
         commands = ("ls -lR", "find", "grep -rc said", "du -a", "head -qn 1 rollouts/*")
-        command = f"{chance.choice(commands)} 2>&1 >/dev/null"
-        _, errors = _run(command, b"", folder if folder.is_dir() else self._threads)
+        _, errors = _run(f"(cd {thread} && {chance.choice(commands)}) 2>&1 >/dev/null", b"", self._threads)
         assert b"Input/output" not in errors, errors
         assert b"Stale" not in errors, errors
 
