@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bench import cases, report, stores, walks
+from bench import cases, peers, report, stores, walks
 from bench.cases import Case, Settings
 from bench.server import ROOT
 
@@ -20,6 +20,9 @@ CASES: dict[str, Case] = {
     "walks": walks.walks,
     "huge": walks.huge,
     "memory": cases.memory,
+    "codex": peers.codex,
+    "search": peers.search,
+    "archives": peers.archives,
 }
 PAGE = ROOT / "docs" / "benchmarks.md"
 

@@ -75,7 +75,9 @@ def _mb(size: float) -> str:
     return f"{size / 1e6:.1f} MB"
 
 
-def _first_byte(path: Path) -> float:
+def first_byte_of(path: Path) -> float:
+    """Seconds until the first byte of a file has come."""
+
     def look() -> None:
         with path.open("rb", buffering=0) as file:
             file.read(1)
@@ -95,17 +97,17 @@ def first_byte(folder: Path, settings: Settings) -> Table:
 
         def cold() -> float:
             with mounted(store, folder) as mount:
-                return _first_byte(mount.thread(THREAD) / EFFECTIVE)
+                return first_byte_of(mount.thread(THREAD) / EFFECTIVE)
 
         def warm() -> float:
             with mounted(store, folder) as mount:
-                _first_byte(mount.thread(WARM) / EFFECTIVE)
-                return _first_byte(mount.thread(THREAD) / EFFECTIVE)
+                first_byte_of(mount.thread(WARM) / EFFECTIVE)
+                return first_byte_of(mount.thread(THREAD) / EFFECTIVE)
 
         def again() -> float:
             with mounted(store, folder) as mount:
-                _first_byte(mount.thread(THREAD) / EFFECTIVE)
-                return _first_byte(mount.thread(THREAD) / EFFECTIVE)
+                first_byte_of(mount.thread(THREAD) / EFFECTIVE)
+                return first_byte_of(mount.thread(THREAD) / EFFECTIVE)
 
         worker = "import rolloutfs.worker"
         samples = timing.in_turns(
@@ -145,7 +147,7 @@ def _times(count: int) -> str:
 def _read_by_processes(store: Path, folder: Path) -> int:
     with mounted(store, folder) as mount:
         before = mount.bytes_read()
-        _first_byte(mount.thread(THREAD) / EFFECTIVE)
+        first_byte_of(mount.thread(THREAD) / EFFECTIVE)
         return mount.bytes_read() - before
 
 
@@ -163,7 +165,7 @@ def sequential(folder: Path, settings: Settings) -> Table:
                 native.append(timing.command(["cat", plain]))
                 with mounted(store, folder) as mount:
                     file = mount.thread(THREAD) / inside
-                    _first_byte(file)  # so that the replay is not part of it
+                    first_byte_of(file)  # so that the replay is not part of it
                     first.append(timing.command(["cat", file]))
                     again.append(timing.command(["cat", file]))
             size = plain.stat().st_size
@@ -200,8 +202,8 @@ def scans(folder: Path, settings: Settings) -> Table:
 
             def scan(store: Path = store, view: View = view) -> float:
                 with mounted(store, folder) as mount:
-                    _first_byte(mount.thread(WARM) / EFFECTIVE)
-                    return _first_byte(mount.thread(THREAD) / view.value)
+                    first_byte_of(mount.thread(WARM) / EFFECTIVE)
+                    return first_byte_of(mount.thread(THREAD) / view.value)
 
             samples = timing.in_turns(
                 settings.runs, {"scan": scan, "cat": functools.partial(timing.command, ["cat", log])}

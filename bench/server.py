@@ -84,7 +84,7 @@ def _serving(words: list[str], folder: Path, place: Path, name: str, **more: str
     """The pid of a server, ended and unmounted afterwards; `name` is in its mount."""
     server = subprocess.Popen(words, env=environment(folder) | more, stdout=subprocess.DEVNULL, cwd=folder)
     try:
-        _await_mount(place, name, server)
+        await_mount(place, name, server)
         yield server.pid
     finally:
         server.send_signal(signal.SIGTERM)
@@ -107,7 +107,8 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _await_mount(place: Path, name: str, server: subprocess.Popen[bytes]) -> None:
+def await_mount(place: Path, name: str, server: subprocess.Popen[bytes]) -> None:
+    """Wait until a server has mounted something that answers; `name` is in it. RuntimeError when it doesn't."""
     end = time.monotonic() + PATIENCE
     while not (os.path.ismount(place) and (place / name).exists()):
         if server.poll() is not None or time.monotonic() > end:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from threadstore.errors import StoreError
-from threadstore.projection import View
-from threadstore.store import Links
+from threadstore.store import SELECTION, Links
 
 from rolloutfs import freshness, readme
 from rolloutfs.content import Announced, Contents
@@ -183,7 +182,7 @@ class Describer:
             seconds = kept
             if node.kind is Kind.README:
                 seconds = freshness.FIXED
-            elif node.view is View.THREAD or not self._contents.lasts(node):  # a name may change in a database unheard
+            elif node.view in SELECTION or not self._contents.lasts(node):  # a database may say something else unheard
                 seconds = freshness.CHANGING
         if node.is_folder:
             kind, permissions, nlink = stat.S_IFDIR, 0o700, self._folder_nlink(node)

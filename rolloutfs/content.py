@@ -421,6 +421,12 @@ class Contents:
             return await self._engine.project(node.thread, node.view)
         return await self._engine.project_rollout(self._tree.rollout_names(node.thread)[node.name])
 
+    def forget(self, thread: str) -> None:
+        """Make everything about a thread anew when it is asked for."""
+        self._asked.drop(thread)
+        for node in self._tree.views(thread):
+            self._drop(node)
+
     def _drop(self, node: Node) -> None:
         self._known.drop(node.ino)
         self._full.drop(node.ino)

@@ -47,7 +47,7 @@ from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
 from rolloutfs.requestloop import Waiting
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import README, ROOT, Kind, Listing, Node, Tree, needs_links
+from rolloutfs.tree import README, ROOT, Kind, Listing, Node, Place, Tree, needs_links
 from rolloutfs.watch import Changes, Watch
 from rolloutfs.worker import code_of
 
@@ -112,7 +112,7 @@ class Operations(pyfuse3.Operations):
         self.controls = ControlFiles(engine, journal, self._changed)
         self._engine = engine
         self._describer = Describer(engine.store, files, self.tree, self.contents, clock, self.controls.size)
-        self._rescans = freshness.Rescans(engine.store.refresh)
+        self._rescans = freshness.Rescans(self._refresh)
         self._watch: Watch | None = None
         self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._answers = Answers()
@@ -420,7 +420,7 @@ class Operations(pyfuse3.Operations):
         touched: set[str] = set()
         self._answers.note(changes)
         if changes.folders or changes.everything:
-            touched = store.refresh()
+            touched = self._refresh()
             self._invalidate_root()
             for thread in touched:
                 if thread not in store:
@@ -434,14 +434,22 @@ class Operations(pyfuse3.Operations):
                 touched.add(rollout.thread_id)
             elif databases.is_part(path):
                 self._heads_moved = True
-            for ino in self.tree.known_in_store(path):
-                _invalidate(ino)
+            for place in self.tree.known_in_store(path):
+                self._renew(place)
         for path in changes.folders:
-            for ino in self.tree.known_in_store(path):
-                _invalidate(ino)
+            for place in self.tree.known_in_store(path):
+                self._renew(place)
         for thread in touched:
             self._invalidate_thread(thread)
         self.touched(touched)
+
+    def _refresh(self) -> set[str]:
+        """Look for rollouts that came or went; their threads. What is said of these depends on which ones there are."""
+        touched = self._engine.store.refresh()
+        for thread in touched:
+            if thread in self._engine.store:
+                self.contents.forget(thread)
+        return touched
 
     def _look_at_heads(self) -> None:
         """The database was written: which threads go on from another rollout than before?"""
@@ -470,13 +478,18 @@ class Operations(pyfuse3.Operations):
             return
         folder = self.tree.folder(thread)
         _invalidate(folder.ino)
-        for ino in self.tree.known_rollouts(thread):
+        for place in (*self.tree.known_rollouts(thread), *self.tree.family(thread)):
+            self._renew(place)
+
+    def _renew(self, place: Place) -> None:
+        """Make the kernel ask again for a file; and for its name while it is open, since the number may have to change
+        for who asks next.
+        """
+        numbers = self.contents.numbers(place.node)
+        for ino in numbers:
             _invalidate(ino)
-        for name, node in self.tree.family(thread):
-            for ino in self.contents.numbers(node):
-                _invalidate(ino)
-            if self.contents.is_open(node.ino):  # its number may have to change for who opens it next
-                _drop_entry(folder, name)
+        if place.folder is not None and any(map(self.contents.is_open, numbers)):
+            _drop_entry(place.folder, place.name)
 
     # Translation
 

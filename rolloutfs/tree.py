@@ -123,6 +123,14 @@ class Listing:
         return self.node(self.names.index(name)) if name in self.names else _missing(name)
 
 
+class Place(NamedTuple):
+    """Where the kernel knows a node: the folder, None when it doesn't know that one, and the name there."""
+
+    folder: Node | None
+    name: str
+    node: Node
+
+
 # The slots of what is always there. Never renumber them: inode numbers must stay.
 _AT_ROOT: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     README: ("README.md", Kind.README, None, ""),
@@ -164,7 +172,8 @@ _IN_LINEAGE: dict[int, tuple[str, Kind, View | None]] = {
 }
 _VIEWS = tuple(slot for slot, row in {**_IN_THREAD, **_IN_LINEAGE}.items() if row[1] is Kind.VIEW)
 _CURRENT = 48
-_THREADS = 3
+_THREADS, _STORE = 3, 4
+_LINEAGE, _ROLLOUTS = 16, 17
 _FIXED_ROOT = {**_AT_ROOT, **_IN_STORE}
 _FIXED_THREAD = {**_IN_THREAD, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
 
@@ -277,26 +286,37 @@ class Tree:
         """The folder of a thread, which must be in the store."""
         return self._thread_node(thread, 0)
 
-    def family(self, thread: str) -> list[tuple[str, Node]]:
-        """Everything with a fixed name in a thread's folder and in lineage/, with those names."""
-        slots = {**self._in_thread, **_IN_LINEAGE}
-        return [(row[0], self._thread_node(thread, slot)) for slot, row in slots.items()]
+    def family(self, thread: str) -> list[Place]:
+        """Everything with a fixed name in a thread's folder and in lineage/."""
+        folder, lineage = self.folder(thread), self._thread_node(thread, _LINEAGE)
+        return [
+            Place(parent, row[0], self._thread_node(thread, slot))
+            for parent, rows in ((folder, self._in_thread), (lineage, _IN_LINEAGE))
+            for slot, row in rows.items()
+        ]
 
     def views(self, thread: str) -> list[Node]:
         """The derived files of a thread."""
         base = inodes.compose(self._threads.of(thread), 0)
         return [self._made(thread, base, slot) for slot in _VIEWS]
 
-    def known_in_store(self, path: str) -> list[int]:
-        """The numbers under which the kernel may know a file or folder of the store, below store/."""
-        kinds = (Kind.STORE_FILE, Kind.STORE_FOLDER)
-        found = (self._dynamic.find(f"{kind.name}\0{path}") for kind in kinds)
-        return [ino for ino in found if ino is not None]
+    def known_in_store(self, path: str) -> list[Place]:
+        """The nodes under which the kernel may know a file or folder of the store, below store/."""
+        folder, _, name = path.rpartition("/")
+        parent = self._known(f"{Kind.STORE_FOLDER.name}\0{folder}") if folder else self._root_node(_STORE)
+        found = (self._known(f"{kind.name}\0{path}") for kind in (Kind.STORE_FILE, Kind.STORE_FOLDER))
+        return [Place(parent, name, node) for node in found if node is not None]
 
-    def known_rollouts(self, thread: str) -> list[int]:
-        """The numbers under which the kernel may know the files below rollouts/."""
-        found = (self._dynamic.find(f"{Kind.ROLLOUT.name}\0{thread}\0{name}") for name in self.rollout_names(thread))
-        return [ino for ino in found if ino is not None]
+    def known_rollouts(self, thread: str) -> list[Place]:
+        """The nodes under which the kernel may know the files below rollouts/."""
+        folder = self._thread_node(thread, _ROLLOUTS)
+        names = self.rollout_names(thread)
+        found = ((name, self._known(f"{Kind.ROLLOUT.name}\0{thread}\0{name}")) for name in names)
+        return [Place(folder, name, node) for name, node in found if node is not None]
+
+    def _known(self, key: str) -> Node | None:
+        ino = self._dynamic.find(key)
+        return None if ino is None else self._dynamic.node(ino)
 
     def root_nodes(self) -> list[Node]:
         """The files, folders and links in the root and the derived ones in store/."""

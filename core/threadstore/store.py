@@ -38,6 +38,8 @@ from threadstore.spool import Spool
 
 __all__ = ["Links", "ThreadStore", "Times"]
 
+#: Views that also tell what the databases say of a thread: its name, how it was selected, what is wrong with its row.
+SELECTION = frozenset({View.THREAD, View.PROBLEMS, View.LINEAGE})
 _TIMES = 200_000  # threads whose times are remembered, about 200 bytes each
 _TIME = struct.Struct("<QQQqq")  # device, inode, size and mtime of the file, time of the last record
 _TAILS = (4 << 10, 64 << 10)  # bytes at the end of a log in which the last time is looked for
@@ -185,26 +187,25 @@ class ThreadStore:
 
     def project(self, thread_id: str, view: View) -> Projection:
         """Make one derived file of a thread. May read all of its log."""
-        named = self._named(view)
+        named = self._named() if view in SELECTION else ()
         projection = self._projector.project(self._present(thread_id, named=view is View.THREAD), view)
         return replace(projection, basis=projection.basis + named)
 
     def project_all(self, thread_id: str) -> dict[View, Projection]:
         """Make every derived file of a thread; one that can't be made is left out."""
-        named = self._named(View.THREAD)
+        named = self._named()
         made = self._projector.project_all(self._present(thread_id))
-        if View.THREAD in made:
-            made[View.THREAD] = replace(made[View.THREAD], basis=made[View.THREAD].basis + named)
-        return made
+        return {
+            view: replace(projection, basis=projection.basis + named) if view in SELECTION else projection
+            for view, projection in made.items()
+        }
 
     def _present(self, thread_id: str, *, named: bool = True) -> Subject:
         head, row = self._head(thread_id)
         return Subject(thread_id, self.rollouts(thread_id), head, row, self._name(thread_id, row) if named else None)
 
-    def _named(self, view: View) -> tuple[Basis, ...]:
-        """The files that may rename a thread without a new record in its log, where that changes a derived file."""
-        if view is not View.THREAD:
-            return ()
+    def _named(self) -> tuple[Basis, ...]:
+        """The files that may name or select a thread without a new record in its log."""
         return tuple(map(self._states.basis, (SESSION_INDEX, *(entry[0] for entry in self._database.identity()))))
 
     # What the index keeps
@@ -237,17 +238,17 @@ class ThreadStore:
         entry = None if self._index is None else self._index.entry(thread_id)
         if entry is None:
             return {}
-        named = self._named(View.THREAD)
+        named = self._named()
         try:
             if not self.is_entry_current(thread_id, entry):
                 return {}
         except (KeyError, StoreError, OSError):
             return {}
         self._remember(thread_id, entry.made_from[0], entry.last_record_ns)
-        outlines = dict(entry.outlines)
-        if View.THREAD in outlines:
-            outlines[View.THREAD] = outlines[View.THREAD]._replace(basis=entry.made_from + named)
-        return outlines
+        return {
+            view: outline._replace(basis=entry.made_from + named) if view in SELECTION else outline
+            for view, outline in entry.outlines.items()
+        }
 
     def recall(self, thread_id: str, view: View) -> Projection | None:
         """A derived file of a large thread as the index has it, if that holds."""

@@ -88,8 +88,9 @@ class Codex:
     Invariant: what the process has said lies in `_answers` (by request) and `events`, both guarded by `_changed`.
     """
 
-    def __init__(self, home: Path, model: ModelServer) -> None:
+    def __init__(self, home: Path, model: ModelServer, patience: float = _PATIENCE) -> None:
         self.home = home
+        self._patience = patience
         self.model = model
         self.events: list[Json] = []
         self._answers: dict[int, Json] = {}
@@ -152,7 +153,7 @@ class Codex:
             number = self._requests
         self._send({"id": number, "method": method, "params": parameters})
         with self._changed:
-            if not self._changed.wait_for(lambda: number in self._answers or self._ended, _PATIENCE):
+            if not self._changed.wait_for(lambda: number in self._answers or self._ended, self._patience):
                 raise TimeoutError(f"{method} was not answered.")
             answer = self._answers.pop(number, {"error": {"message": "Codex has ended."}})
         if "error" in answer:
@@ -242,7 +243,7 @@ class Codex:
 
     def event(self, wanted: Callable[[Json], bool], mark: int) -> Json:
         """Wait for an event."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + self._patience
         with self._changed:
             while True:
                 for event in self.events[mark:]:

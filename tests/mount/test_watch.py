@@ -113,6 +113,27 @@ def test_replaced_content(lab: Lab, threads: list[str]) -> None:
     until(lambda: size(shown) == len(shown.read_bytes()) and "other" not in shown.read_text(), "the cut log is shown")
 
 
+@pytest.mark.parametrize("where", ["threads/ID", "threads/ID/lineage", "threads/ID/rollouts", "store"])
+def test_replaced_content_that_is_open(lab: Lab, threads: list[str], where: str) -> None:
+    """`stat` of a file is new although somebody keeps the old content open, in every folder that shows it."""
+    names = (VIEW, "lineage.json", lab.sample.path(threads[0]).name)
+    place = lab.mountpoint / where.replace("ID", threads[0])
+    (shown,) = [path for name in names for path in (place.rglob(name) if where == "store" else place.glob(name))]
+    with shown.open("rb") as held:
+        old = held.read()
+        lab.sample.replace(threads[0], "longer " * 2000)
+        until(lambda: size(shown) > len(old), "the new size is shown")
+        assert size(shown) == len(shown.read_bytes())
+        assert os.pread(held.fileno(), 1 << 20, 0) == old
+        lab.sample.replace(threads[0], "much longer " * 20_000)
+        with shown.open("rb") as again:
+            middle = size(shown)
+            lab.sample.replace(threads[0], "hello")
+            until(lambda: size(shown) < middle, "the third size is shown")
+            assert size(shown) == len(shown.read_bytes())
+            assert os.fstat(again.fileno()).st_size == middle
+
+
 def test_an_ancestor_is_cut_and_restored(lab: Lab, threads: list[str]) -> None:
     """A fork whose parent's log was cut has no history that could be told, and has it again when the log is back."""
     stock(lab, "forks.paginated")
