@@ -21,7 +21,7 @@ from threadstore.projection import View
 from bench import stores, timing
 from bench.reads import reads_of
 from bench.rollout import rollout_name
-from bench.server import MemoryWatch, Mount, Peaks, mounted
+from bench.server import MemoryWatch, Mount, Peaks, make_index, mounted
 from bench.stores import WARM
 from bench.thread import MIB, THREAD
 from bench.timing import Sample
@@ -109,6 +109,11 @@ def first_byte(folder: Path, settings: Settings) -> Table:
                 first_byte_of(mount.thread(THREAD) / EFFECTIVE)
                 return first_byte_of(mount.thread(THREAD) / EFFECTIVE)
 
+        def indexed() -> float:
+            with mounted(store, folder, "--index") as mount:
+                return first_byte_of(mount.thread(THREAD) / EFFECTIVE)
+
+        make_index(store, folder)
         worker = "import rolloutfs.worker"
         samples = timing.in_turns(
             settings.runs,
@@ -117,6 +122,7 @@ def first_byte(folder: Path, settings: Settings) -> Table:
                 "cold": cold,
                 "warm": warm,
                 "again": again,
+                "indexed": indexed,
                 "plain": lambda: timing.command(["cat", plain]),
                 "python": lambda: timing.quiet_command([sys.executable, "-c", worker]),
             },
@@ -128,6 +134,7 @@ def first_byte(folder: Path, settings: Settings) -> Table:
         ("first byte, no worker process yet", ms(samples["cold"]), ratio(samples["cold"], tail)),
         ("first byte, a worker process runs", ms(samples["warm"]), ratio(samples["warm"], tail)),
         ("first byte, opened a second time", ms(samples["again"]), ratio(samples["again"], tail)),
+        ("first byte, with an index", ms(samples["indexed"]), ratio(samples["indexed"], tail)),
         (f"native: `tail -c {reads.total}` of the log, whole", ms(tail), "1"),
         (f"native: `cat` of a plain file of {_mb(size)}", ms(samples["plain"]), ratio(samples["plain"], tail)),
         ("starting a Python with what a worker imports", ms(samples["python"]), ratio(samples["python"], tail)),

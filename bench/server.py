@@ -61,13 +61,21 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 @contextmanager
-def mounted(store: Path, folder: Path, **more: str) -> Iterator[Mount]:
-    """Mount a store below `folder`, which also takes the server's cache and log; `more` for its environment."""
+def mounted(store: Path, folder: Path, *options: str, **more: str) -> Iterator[Mount]:
+    """Mount a store below `folder`, which also takes the server's cache and log; `more` for its environment. Without
+    options nothing is kept from one mount to the next.
+    """
     place = folder / "mnt"
     place.mkdir(exist_ok=True)
-    words = command("mount", "-f", store, place)
+    words = command("mount", "-f", *(options or ("--no-index",)), store, place)
     with _serving(words, folder, place, "README.md", **more) as server:
         yield Mount(store, place, server)
+
+
+def make_index(store: Path, folder: Path) -> None:
+    """Bring the index of a store, in the cache below `folder`, up to date."""
+    words = command("index", store)
+    subprocess.run(words, env=environment(folder), stdout=subprocess.DEVNULL, check=True)
 
 
 @contextmanager

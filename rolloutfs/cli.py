@@ -52,8 +52,14 @@ def main() -> None:
     "mean nothing; allow_other lets other users in, as far as permissions let them.",
 )
 @click.option("--read-only", is_flag=True, help="Without the control files; what backups are best made from.")
+@click.option(
+    "--index/--no-index",
+    default=True,
+    show_default=True,
+    help="Keep what listings need in an index outside the store, from one mount to the next.",
+)
 def mount_command(
-    paths: tuple[str, ...], foreground: bool, replace: bool, options: tuple[str, ...], read_only: bool
+    paths: tuple[str, ...], foreground: bool, replace: bool, options: tuple[str, ...], read_only: bool, index: bool
 ) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.
 
@@ -69,7 +75,7 @@ def mount_command(
 
         given = mount_options.parse(options)
         request = mount.Request(
-            store, mountpoint, foreground, replace, given.passed, read_only=read_only or given.read_only
+            store, mountpoint, foreground, replace, given.passed, read_only or given.read_only, with_index=index
         )
         mount.mount(request, lambda line: click.echo(line, err=False))
 

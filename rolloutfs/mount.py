@@ -61,6 +61,7 @@ class Request:
     replace: bool = False
     options: frozenset[str] = frozenset()  # for FUSE, besides the ones that are always set
     read_only: bool = False
+    with_index: bool = True
 
 
 def mount(request: Request, say: Callable[[str], None]) -> None:
@@ -81,7 +82,7 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
             kept = os.path.join(spool.path, _PRIVATE_JOURNAL)
             say("There is no folder for operations.jsonl ($XDG_STATE_HOME): it is kept until the unmount.")
         states = RememberedStates(root)
-        index = indexing.place(root, root, place)
+        index = indexing.place(root, root, place) if request.with_index else None
         store = _open_store(root, spool.path, states, index)
         server = _Server(store, states, spool, place, Journal(kept), request, index)
     except BaseException:
