@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bench import cases, peers, report, stores, walks
+from bench import cases, indexes, peers, report, stores, walks
 from bench.cases import Case, Settings
 from bench.server import ROOT
 
@@ -19,6 +19,7 @@ CASES: dict[str, Case] = {
     "live": walks.live,
     "walks": walks.walks,
     "huge": walks.huge,
+    "index": indexes.index,
     "memory": cases.memory,
     "codex": peers.codex,
     "search": peers.search,
