@@ -21,6 +21,7 @@ import trio_parallel
 from rolloutfs import worker
 
 WORKERS = 2
+_CALM = 0.3  # seconds until a worker is started that nobody waits for
 _GRACE = 5.0  # seconds that an idle worker gets to end by itself
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class Pool:
         self._jobs: dict[Hashable, _Job] = {}
         self._scopes: set[trio.CancelScope] = set()
         self._warm: trio.Event | None = None  # set when the first worker has started
+        self._wanted = trio.Event()  # set when somebody waits for it
         self._closed = False
 
     async def run(self, function: Callable[..., worker.Answer[R]], *args: Hashable) -> R:
@@ -114,9 +116,13 @@ class Pool:
         raise InterruptedJobError(errno.ETIMEDOUT, f"this took longer than {seconds:g} s and was cut off")
 
     async def warm(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Start a worker before it is needed; jobs that come meanwhile wait for it rather than start another one."""
+        """Start a worker before it is needed, but not while the mount itself starts; jobs that come meanwhile wait for
+        it rather than start another one.
+        """
         self._warm = trio.Event()
         task_status.started()
+        with trio.move_on_after(_CALM):
+            await self._wanted.wait()
         try:
             await self._context.run_sync(worker.nothing, self._place, kill_on_cancel=True)
         except Exception:  # whoever needs a worker will be told
@@ -125,6 +131,7 @@ class Pool:
             self._warm.set()
 
     async def _started(self) -> None:
+        self._wanted.set()
         if self._warm is not None:
             await self._warm.wait()
 
