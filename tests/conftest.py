@@ -8,12 +8,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.corpus_store import CorpusStore, copy_home, load_expected, store_folders
 
@@ -29,6 +31,12 @@ class CopyStore(Protocol):
 
     def __call__(self, store: CorpusStore | str, *, sqlite: bool = True) -> CorpusStore: ...  # noqa: D102 - described above
 
+
+# HYPOTHESIS_PROFILE=hunt looks for rarer faults, for as long as it takes; in CI the examples are always the same.
+settings.register_profile("quick", deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("quick"), derandomize=True, print_blob=True)
+settings.register_profile("hunt", parent=settings.get_profile("quick"), max_examples=10_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "quick"))
 
 LAYERS = ("core", "tree", "operations", "mount", "faults", "interop", "bench")
 

@@ -1,19 +1,11 @@
-"""Profiles of Hypothesis, and the count of threads that agree with Codex, shown at the end of a run."""
+"""The count of threads that agree with Codex, shown at the end of a run."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, settings
-
-# HYPOTHESIS_PROFILE=hunt looks for rarer faults, for as long as it takes.
-settings.register_profile("quick", deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", parent=settings.get_profile("quick"), derandomize=True, print_blob=True)
-settings.register_profile("hunt", parent=settings.get_profile("quick"), max_examples=10_000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "quick"))
 
 
 @dataclass
