@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from threadstore import index
-from threadstore.errors import StoreError
 from threadstore.index import SIZES, Entry
 from threadstore.names import RolloutFile
 from threadstore.projection import Projection, View
@@ -133,10 +132,15 @@ class Indexer:
             connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             self.close()
-            if error.sqlite_errorcode & 0xFF not in _PASSING:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # there is none where Python found it
+            if code & 0xFF not in _PASSING:
                 log.warning("%s can't be used (%s): the next pass builds it anew.", self.path, error)
                 _unlink(self.path)
             raise
+        except UnicodeDecodeError as error:
+            self.close()
+            _unlink(self.path)
+            raise sqlite3.DatabaseError(f"a text is damaged: {error}") from error
         except BaseException:
             self.close()  # which takes back what was not committed
             raise
@@ -158,22 +162,27 @@ class Indexer:
     # Entries
 
     def _enter(self, connection: sqlite3.Connection, thread: str, known: Entry | None) -> int:
-        """Bring one entry up to date; 1 when it had to be."""
+        """Bring one entry up to date; 1 when it had to be. A thread that can't be entered is left out."""
+        connection.execute("SAVEPOINT entry")
         try:
             if known is not None and self._store.is_entry_current(thread, known):
                 return 0
             entry, made = self._store.make_entry(thread)
             rows = _rows(self._store, thread, entry, made)
             said = self._store.texts(thread, _text_pass(connection, thread))
-        except (StoreError, OSError, KeyError, UnicodeEncodeError) as error:
-            # Of what can't be read its own problems.jsonl tells; a folder may have a name that is no text.
-            log.debug("Thread %s is not entered: %s", thread, error)
-            if known is not None:
-                _remove(connection, [thread])
+            _remove(connection, [thread], texts=not said.goes_on)
+            _put(connection, rows)
+            _put_texts(connection, thread, said)
+        except sqlite3.DatabaseError:
+            raise
+        except Exception as error:  # noqa: BLE001  of what can't be read its own problems.jsonl tells
+            log.debug("Thread %s is not entered: %r", thread, error)
+            connection.execute("ROLLBACK TO entry")
+            _remove(connection, [thread])
             return int(known is not None)
-        _remove(connection, [thread], texts=not said.goes_on)
-        _put(connection, rows)
-        _put_texts(connection, thread, said)
+        finally:
+            if connection.in_transaction:
+                connection.execute("RELEASE entry")
         return 1
 
 
@@ -190,7 +199,14 @@ def _create(path: str) -> None:
     database = Database(building)
     texts = dict.fromkeys(("id", *_TEXTS, "agent", "branch", "commit_hash"), str)
     numbers = dict.fromkeys(("archived", *_COUNTS, "total_tokens", "own_tokens", *SIZES.values()), int)
-    inner = {"rollout": str, "last_record_ns": int, "made_from": str, "facts": bytes, "generations": bytes}
+    inner = {
+        "rollout": str,
+        "last_record_ns": int,
+        "made_from": str,
+        "facts": bytes,
+        "generations": bytes,
+        "digest": bytes,
+    }
     columns: dict[str, Any] = texts | numbers | inner
     database.table("threads").create(columns, pk="id")
     database.table("rollouts").create(
