@@ -154,7 +154,7 @@ class Indexer:
         self.close()
         if identity is None:
             _sweep(self.path)
-            _create(self.path)
+            _create(self.path, self._store.root)
         self._connection, self._identity = index.connect(self.path), index.identity_of(self.path)
         self._connection.execute("PRAGMA synchronous = NORMAL")
         return self._connection
@@ -189,7 +189,7 @@ class Indexer:
 # The schema, in terms that people know from the files of the mount
 
 
-def _create(path: str) -> None:
+def _create(path: str, root: str) -> None:
     """An empty index, under its name only when it is whole."""
     from sqlite_utils import Database
 
@@ -208,6 +208,7 @@ def _create(path: str) -> None:
         "digest": bytes,
     }
     columns: dict[str, Any] = texts | numbers | inner
+    database.table("store").insert({"root": os.fsencode(root), "edition": index.edition()})
     database.table("threads").create(columns, pk="id")
     database.table("rollouts").create(
         {"path": str, "id": str, "thread_id": str, "archived": int, "compressed": int, "selected": int}
@@ -252,15 +253,27 @@ def _create(path: str) -> None:
 
 
 def _sweep(path: str) -> None:
-    """Remove indexes of this store that other editions of the library have left."""
+    """Remove old indexes: of this store by other editions of the library, and of stores that are gone."""
     folder, name = os.path.split(path)
     for other in os.listdir(folder):
         old = os.path.join(folder, other)
-        if other.endswith(".sqlite") and other.partition("-")[0] == name.partition("-")[0]:
-            with contextlib.suppress(OSError):
-                if time.time() - os.stat(old).st_mtime > _STALE:
-                    _unlink(old)
-                    os.unlink(old + ".lock")
+        if not other.endswith(".sqlite") or other == name:
+            continue
+        with contextlib.suppress(OSError):
+            same = other.partition("-")[0] == name.partition("-")[0]
+            if time.time() - os.stat(old).st_mtime > _STALE and (same or _is_orphaned(old)):
+                _unlink(old)
+                os.unlink(old + ".lock")
+
+
+def _is_orphaned(path: str) -> bool:
+    """True for the index of a store that is no longer there."""
+    try:
+        with contextlib.closing(index.connect(path)) as connection:
+            (root,) = connection.execute("SELECT root FROM store").fetchone()
+            return not os.path.isdir(os.fsdecode(root))
+    except Exception:  # noqa: BLE001  it is no index of this kind
+        return False
 
 
 def _unlink(path: str) -> None:

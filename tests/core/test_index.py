@@ -418,14 +418,17 @@ def test_it_is_private_and_keeps_to_itself(indexed: Indexed) -> None:
     mode = stat.S_IMODE(indexed.path.stat().st_mode)
     assert (mode, stat.S_IMODE(indexed.path.parent.stat().st_mode)) == (0o600, 0o700)
     store = indexed.path.name.partition("-")[0]
-    old, young, other = (indexed.path.with_name(f"{name}.sqlite") for name in (f"{store}-old", f"{store}-new", "0-old"))
+    names = (f"{store}-old", f"{store}-new", "0-old", "1-orphan", "2-living")
+    old, young, other, orphan, living = (indexed.path.with_name(f"{name}.sqlite") for name in names)
     for path in (old, young, other):
         path.touch()
-    for path in (old, other):
+    for path, root in ((orphan, b"/no such folder"), (living, os.fsencode(indexed.home))):
+        Database(path).table("store").insert({"root": root})
+    for path in (old, other, orphan, living):
         os.utime(path, (0, 0))
     indexed.path.unlink()
     assert indexed.indexer.advance("", 1e9) is not None
-    assert [path.exists() for path in (old, young, other)] == [False, True, True]
+    assert [path.exists() for path in (old, young, other, orphan, living)] == [False, True, True, False, True]
 
 
 def test_people_can_read_it(corpus: Corpus, tmp_path: Path) -> None:
@@ -434,6 +437,7 @@ def test_people_can_read_it(corpus: Corpus, tmp_path: Path) -> None:
     made.build()
     database = Database(made.path)
     names = {name for name in database.table_names() if not name.startswith("texts_fts")}
+    names.remove("store")  # one row: where the store is
     assert names == {"threads", "rollouts", "turns", "problems", "extents", "passes", "texts"}
     assert database.table("texts").detect_fts() == "texts_fts"
     for name in names - {"threads"}:
