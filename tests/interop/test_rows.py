@@ -195,8 +195,8 @@ def compare(
     theirs: dict[str, set[Shown]], ours: dict[str, set[Shown]], silent: Collection[str | None] = ()
 ) -> Iterator[str]:
     """How two lists differ. Whether files show a thread in which nothing was said yet, `silent`, depends on records of
-    settings, which Codex writes of itself and we only where the log has some. Of the entries of a reverted thread a page
-    may lose some, see `Codex.listed`.
+    settings, which Codex writes of itself and we only where the log has some. Pages may lose
+    some of the entries of a reverted thread, see `Codex.listed`.
     """
     for kind in theirs:
         for whose, more, less in (("Codex has", theirs, ours), ("we have", ours, theirs)):
