@@ -83,11 +83,15 @@ class IndexReader:
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._looked = 0.0
+        self._last: tuple[str, float, Entry | None] = ("", 0.0, None)  # a thread is asked for several times in a row
 
     def entry(self, thread_id: str) -> Entry | None:
         """What it says of a thread; None when it says nothing."""
-        rows = self._all(_ONE, thread_id)
-        return _entry(rows[0]) if rows else None
+        now = time.monotonic()
+        if self._last[0] != thread_id or now > self._last[1]:
+            rows = self._all(_ONE, thread_id)
+            self._last = (thread_id, now + _AGAIN, _entry(rows[0]) if rows else None)
+        return self._last[2]
 
     def extents(self, thread_id: str, view: View) -> Extents | None:
         """Where the bytes of a derived file lie, for a thread that takes long to read; to be used with its entry."""
@@ -103,10 +107,11 @@ class IndexReader:
         """Of all threads in it: the selected rollout as it was then, the thread that it was forked from, its parent,
         and its name as an agent.
         """
-        for thread, forked_from, parent, agent in self._all("SELECT id, forked_from, parent, agent FROM threads"):
-            entry = self.entry(thread)
-            if entry is not None:
-                yield entry.made_from[0], forked_from, parent, agent or "agent"
+        for forked_from, parent, agent, *row in self._all(
+            f"SELECT forked_from, parent, agent, {_COLUMNS} FROM threads"
+        ):
+            if row[0] == _digest(row[1:]):
+                yield Basis(*orjson.loads(row[2])[0]), forked_from, parent, agent or "agent"
 
     def close(self) -> None:
         """Let go of the file."""
