@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO
 
 import click
 
-from rolloutfs import __version__
+from rolloutfs import __version__, questions
 from rolloutfs.errors import Exit, MountError
+from rolloutfs.invocation import default_store, finish
 
 _EPILOG = """\
 \b
@@ -21,6 +20,7 @@ Examples:
   cat ~/threads/README.md                how to use what is there
   rolloutfs umount ~/threads
   rolloutfs fork THREAD before -1        a thread's control files, without a mount
+  rolloutfs search flaky test            what was said about something, in all threads
 
 \b
 Exit codes:
@@ -29,7 +29,7 @@ Exit codes:
   2  the command was not understood      6  a dead mount is in the way
   3  there is no store                   7  the mount is in use
   8  the request was refused             9  the request failed
-130  interrupted by Ctrl-C or a signal
+ 10  check has found problems          130  interrupted by Ctrl-C or a signal
 """
 
 
@@ -79,7 +79,7 @@ def mount_command(
         )
         mount.mount(request, lambda line: click.echo(line, err=False))
 
-    _exit(run)
+    finish(run)
 
 
 @main.command("umount", epilog=_EPILOG)
@@ -93,7 +93,7 @@ def umount_command(mountpoint: str, lazy: bool) -> None:
 
         umount(mountpoint, lazy=lazy)
 
-    _exit(run)
+    finish(run)
 
 
 @main.command("index", epilog=_EPILOG)
@@ -111,7 +111,7 @@ def index_command(store: str | None, as_json: bool) -> None:
         how = "give it as STORE, or in $CODEX_HOME"
         building.build(store or default_store(), click.echo, how, as_json=as_json)
 
-    _exit(run)
+    finish(run)
 
 
 _STORE = click.option("--store", metavar="STORE", help="The store; $CODEX_HOME or ~/.codex unless it is given.")
@@ -191,19 +191,8 @@ def _operate(file: str, thread: str, payload: Callable[[], bytes], store: str | 
             told = f"an error of rolloutfs itself, please report it: {type(error).__name__}: {error}"
             raise MountError(told, Exit.INTERNAL) from error
 
-    _exit(run)
+    finish(run)
 
 
-def default_store() -> str:
-    """$CODEX_HOME, then ~/.codex."""
-    return os.environ.get("CODEX_HOME") or str(Path("~/.codex").expanduser())
-
-
-def _exit(run: Callable[[], None]) -> None:
-    """Run a command; show a refusal as one sentence and end with its code."""
-    try:
-        run()
-    except MountError as error:
-        click.echo(f"rolloutfs: {error.message}", err=True)
-        sys.exit(error.code)
-    sys.exit(Exit.DONE)
+for _command in questions.COMMANDS:
+    main.add_command(_command)
