@@ -37,6 +37,11 @@ def harmless(text: str) -> str:
     return "".join(shown)
 
 
+def quoted(text: str) -> str:
+    """The same between quotation marks, for a sentence."""
+    return f"'{harmless(text)}'"
+
+
 def _code(character: str) -> str:
     number = ord(character)
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

@@ -11,14 +11,14 @@ Json = dict[str, Any]
 LONGEST = 300  # characters of a text, as the index keeps them
 COLUMNS = (
     *("name", "preview", "status", "health", "cwd", "branch", "model", "archived", "turns", "effective_turns"),
-    *("created_at", "updated_at", "forked_from", "parent"),
+    *("created_at", "updated_at", "forked_from", "parent", "agent"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """A thread on one line. Texts are cut after `LONGEST` characters and may hold anything; `turns` are those that
-    count; times are RFC 3339 as recorded.
+    count; times are RFC 3339 as recorded; `agent` is the nickname or role of a sub-agent.
     """
 
     thread_id: str
@@ -36,6 +36,7 @@ class Summary:
     updated_at: str | None
     forked_from: str | None
     parent: str | None
+    agent: str | None
 
 
 def of_row(thread_id: str, row: tuple[Any, ...]) -> Summary:
@@ -65,6 +66,7 @@ def of_document(document: Json) -> Summary:
         updated_at=_text(document["updated_at"]),
         forked_from=_text(document["forked_from"]),
         parent=_text(document["parent"]),
+        agent=_text((document["agent"] or {}).get("nickname") or (document["agent"] or {}).get("role")),
     )
 
 

@@ -11,7 +11,7 @@ from threadstore.store import ThreadStore
 from threadstore.summaries import Summary
 
 from rolloutfs.errors import Exit, MountError
-from rolloutfs.harmless import harmless
+from rolloutfs.harmless import harmless, quoted
 
 _SHORTEST = 8  # characters of an id that are shown at least
 
@@ -31,10 +31,10 @@ def find(store: ThreadStore, wanted: str | None) -> str:
         return found[0]
     named = [thread for thread in ids if wanted and name_of(store, thread) == wanted]
     if len(named) > 1:
-        told = f"{len(named)} threads are called {harmless(wanted)!r}: give the id of one, {named[0]} for example."
+        told = f"{len(named)} threads are called {quoted(wanted)}: give the id of one, {named[0]} for example."
         raise MountError(told, Exit.REFUSED)
     if not named:
-        raise MountError(f"There is no thread {harmless(wanted)!r} in {harmless(store.root)}.", Exit.REFUSED)
+        raise MountError(f"There is no thread {quoted(wanted)} in {harmless(store.root)}.", Exit.REFUSED)
     return named[0]
 
 

@@ -27,9 +27,11 @@ def _moment(seconds: float | None) -> datetime | None:
 
 
 def duration(milliseconds: int | None) -> str:
-    """As `1.2s`, `3m05s` or `2h10m`."""
+    """As `44ms`, `1.2s`, `3m05s` or `2h10m`."""
     if milliseconds is None or milliseconds < 0:
         return ""
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
     seconds = milliseconds / 1000
     if seconds < 60:
         return f"{seconds:.1f}s"

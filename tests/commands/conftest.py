@@ -16,7 +16,8 @@ from threadstore.store import ThreadStore
 
 from rolloutfs import logs
 from rolloutfs.cli import main
-from tests.tree.sample import SampleStore, sample_store
+from tests.mount.conftest import lab as lab  # a fixture: a store of its own, and commands in processes of their own
+from tests.tree.sample import SampleStore, line, sample_store
 
 #: What a terminal would obey, or show in another order, and what it may become.
 HOSTILE = "a\x1b[31mred\x07\nsecond\x9b2J \u202eevil\u2066 \u200bz\x00\u2028end"
@@ -74,6 +75,12 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.Cap
 def sample(tmp_path: Path) -> SampleStore:
     """An empty store that the test fills."""
     return sample_store(tmp_path / "sample")
+
+
+def say(sample: SampleStore, thread: str, text: str) -> None:
+    """Let a user say something as Codex tells its user interface of it, which previews and turns are made from."""
+    with sample.path(thread).open("ab") as file:
+        file.write(line("event_msg", {"type": "user_message", "message": text}))
 
 
 OpenStore = Callable[[Path], ThreadStore]
