@@ -9,6 +9,7 @@ from typing import IO
 import click
 
 from rolloutfs import __version__, questions
+from rolloutfs.completing import complete_thread
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.invocation import default_store, finish
 
@@ -120,7 +121,7 @@ _NUMBERS = {"ignore_unknown_options": True}  # so that -1 is a turn
 
 
 @main.command("fork", epilog=_EPILOG, context_settings=_NUMBERS)
-@click.argument("thread")
+@click.argument("thread", shell_complete=complete_thread)
 @click.argument("words", nargs=-1, metavar="[latest | through TURN | before TURN]")
 @_STORE
 @_DRY_RUN
@@ -133,7 +134,7 @@ def fork_command(thread: str, words: tuple[str, ...], store: str | None, dry_run
 
 
 @main.command("revert", epilog=_EPILOG, context_settings=_NUMBERS)
-@click.argument("thread")
+@click.argument("thread", shell_complete=complete_thread)
 @click.argument("words", nargs=-1, required=True, metavar="before TURN | undo")
 @_STORE
 @_DRY_RUN
@@ -147,7 +148,7 @@ def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_r
 
 
 @main.command("compact", epilog=_EPILOG)
-@click.argument("thread")
+@click.argument("thread", shell_complete=complete_thread)
 @click.argument("file", required=False, type=click.File("rb"))
 @click.option("--recent", is_flag=True, help="No summary: keep only the newest messages of the user.")
 @click.option("--auto", is_flag=True, help="Let the summarizer of config.toml write the summary.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rolloutfs.completing import complete_thread
 from rolloutfs.errors import Exit
 from rolloutfs.invocation import answer, default_store
 
@@ -105,7 +106,7 @@ such thread, or several; 9 the file can't be given.
 
 
 @click.command("show", epilog=_SHOW)
-@click.argument("thread")
+@click.argument("thread", shell_complete=complete_thread)
 @click.argument("file", default="thread.json")
 @STORE
 def show_command(thread: str, file: str, store: str | None) -> None:
@@ -136,7 +137,7 @@ Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several; 
 
 
 @click.command("log", epilog=_LOG)
-@click.argument("thread", required=False)
+@click.argument("thread", required=False, shell_complete=complete_thread)
 @STORE
 @_JSON
 def log_command(thread: str | None, store: str | None, as_json: bool) -> None:
@@ -155,4 +156,159 @@ def log_command(thread: str | None, store: str | None, as_json: bool) -> None:
     answer(run)
 
 
-COMMANDS: tuple[click.Command, ...] = (ls_command, show_command, log_command, search_command)
+_PATH = """\
+\b
+Examples:
+  cd "$(rolloutfs path)"                      the last thread of this folder
+  jq . "$(rolloutfs path 01a22938)/thread.json"
+  rolloutfs path "release notes" --mountpoint ~/threads
+
+\b
+An id, or the beginning of one, is looked for in the mounts; names and folders in STORE.
+
+\b
+Exit codes: 0 done; 3 there is no store; 4 nothing is mounted there, or it doesn't answer; 8 there is no such thread,
+or several.
+"""
+
+
+@click.command("path", epilog=_PATH)
+@click.argument("thread", required=False, metavar="[THREAD|NAME]", shell_complete=complete_thread)
+@click.option("--mountpoint", metavar="DIR", help="Look into this mount only, not into all that there are.")
+@STORE
+def path_command(thread: str | None, mountpoint: str | None, store: str | None) -> None:
+    """Print the folder of a thread in a mount that is mounted now.
+
+    The thread is named by its id, the beginning of that, or its name; without any it is the last one whose folder is
+    the current one or above it.
+    """
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.path import path
+
+        path(store or default_store(), thread, mountpoint)
+        return None
+
+    answer(run)
+
+
+_CHECK = """\
+\b
+Examples:
+  rolloutfs check
+  rolloutfs check --store /backup/codex && echo sound
+  rolloutfs check --json | jq -r .code | sort | uniq -c
+
+\b
+A line a problem: file:offset: code: what is wrong; what follows from it. Offsets are in decoded bytes.
+
+\b
+Exit codes: 0 there are no problems; 10 there are some; 3 there is no store.
+"""
+
+
+@click.command("check", epilog=_CHECK)
+@STORE
+@_JSON
+def check_command(store: str | None, as_json: bool) -> None:
+    """Tell what is damaged or odd in a store and its threads, without changing anything."""
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.check import check
+
+        return check(store or default_store(), as_json=as_json)
+
+    answer(run)
+
+
+_STATUS = """\
+\b
+Examples:
+  rolloutfs status
+  rolloutfs status --json | jq -r '.mounts[] | select(.answers | not) | .mountpoint'
+
+\b
+Exit codes: 0 done, whatever is mounted.
+"""
+
+
+@click.command("status", epilog=_STATUS)
+@STORE
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status_command(store: str | None, as_json: bool) -> None:
+    """Tell what is mounted where, by which process since when and whether it answers; the index; versions."""
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.status import status
+
+        status(store or default_store(), as_json=as_json)
+        return None
+
+    answer(run)
+
+
+_TREE = """\
+\b
+Examples:
+  rolloutfs tree
+  rolloutfs tree 01a22938
+  rolloutfs tree --json | jq -r 'select(.how == "fork") | [.thread_id, .above, .boundary] | @tsv'
+
+\b
+Archived threads are marked and dimmed. "after turn 3" is the last turn that a fork has in common with what it was made
+from. --json has an object for each thread; "above" is the thread that it came from.
+
+\b
+Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several.
+"""
+
+
+@click.command("tree", epilog=_TREE)
+@click.argument("thread", required=False, shell_complete=complete_thread)
+@STORE
+@_JSON
+def tree_command(thread: str | None, store: str | None, as_json: bool) -> None:
+    """Show the family of THREAD (an id, the beginning of one, or a name), or all families of the store, as a tree:
+    generations, forks and where they begin, agents.
+    """
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.tree import tree
+
+        tree(store or default_store(), thread, as_json=as_json)
+        return None
+
+    answer(run)
+
+
+_COMPLETION = """\
+\b
+Examples:
+  rolloutfs completion bash > ~/.local/share/bash-completion/completions/rolloutfs
+  rolloutfs completion zsh > ~/.zfunc/_rolloutfs
+  rolloutfs completion fish > ~/.config/fish/completions/rolloutfs.fish
+
+\b
+Exit codes: 0 done; 2 there is no such shell.
+"""
+
+
+@click.command("completion", epilog=_COMPLETION)
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion_command(context: click.Context, shell: str) -> None:
+    """Print the script with which SHELL completes commands, options, thread ids and names."""
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.completion import completion
+
+        completion(shell, context.find_root().command)
+        return None
+
+    answer(run)
+
+
+COMMANDS: tuple[click.Command, ...] = (
+    *(ls_command, show_command, path_command, log_command, tree_command, search_command),
+    *(check_command, status_command, completion_command),
+)

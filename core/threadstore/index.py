@@ -26,7 +26,7 @@ import zstandard
 from threadstore.extents import Extents
 from threadstore.projection import Basis, Outline, View
 from threadstore.summaries import COLUMNS as SUMMARY
-from threadstore.summaries import Summary, of_row
+from threadstore.summaries import Summary, TurnPlace, of_row
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _PATIENCE = 0.05  # seconds to wait for a lock
 _AGAIN = 1.0  # seconds until it is looked again whether the file is the same
 _COLUMNS = ", ".join(("rollout", "made_from", "facts", "generations", "last_record_ns", *SIZES.values()))
 _ONE = f"SELECT {_COLUMNS} FROM threads WHERE id = ?"
-_TURNS = "SELECT id, number FROM turns WHERE thread_id = ? ORDER BY rowid"
+_TURNS = "SELECT id, number, file FROM turns WHERE thread_id = ? ORDER BY rowid"
 _PROBLEMS = 'SELECT code, file, "offset", length, message, consequence FROM problems WHERE thread_id = ? ORDER BY rowid'
 _SOME = f"SELECT id, {_COLUMNS} FROM threads WHERE id > ? AND id < ?"
 
@@ -98,9 +98,9 @@ class IndexReader:
         rows = self._all(f"SELECT {', '.join(SUMMARY)} FROM threads WHERE id = ?", thread_id)
         return of_row(thread_id, rows[0]) if rows else None
 
-    def turns(self, thread_id: str) -> list[tuple[str, int | None]]:
-        """Id and number of each turn, in their order; to be used with the thread's entry."""
-        return [(row[0], row[1]) for row in self._all(_TURNS, thread_id)]
+    def turns(self, thread_id: str) -> list[TurnPlace]:
+        """The turns of a thread, in their order; to be used with its entry."""
+        return [TurnPlace(*row) for row in self._all(_TURNS, thread_id)]
 
     def problems(self, thread_id: str) -> list[Json]:
         """The lines of a thread's `problems.jsonl`; to be used with its entry."""

@@ -36,7 +36,7 @@ from threadstore.projection import Basis, Outline, Projection, StoreView, View
 from threadstore.projector import Projector, Subject, Texts, digest
 from threadstore.seen import Seen
 from threadstore.spool import Spool
-from threadstore.summaries import Summary, of_document
+from threadstore.summaries import Summary, TurnPlace, of_document
 
 __all__ = ["Links", "ThreadStore", "Times"]
 
@@ -276,13 +276,13 @@ class ThreadStore:
         found = None if known is None else known.summary(thread_id)
         return of_document(self._document(thread_id)) if found is None else found
 
-    def turn_numbers(self, thread_id: str) -> list[tuple[str, int | None]]:
-        """Id and number of each turn, in their order; the number is None for one that no longer counts."""
+    def turns(self, thread_id: str) -> list[TurnPlace]:
+        """The turns of a thread, in their order."""
         known = self._known(thread_id)
         if known is not None:
             return known.turns(thread_id)
-        lines = self.rendered(thread_id, View.TURNS).split(b"\n")[:-1]
-        return [(turn["id"], turn["number"]) for turn in map(orjson.loads, lines)]
+        turns = map(orjson.loads, self.rendered(thread_id, View.TURNS).split(b"\n")[:-1])
+        return [TurnPlace(turn["id"], turn["number"], (turn["start"] or {}).get("file")) for turn in turns]
 
     def problems(self, thread_id: str) -> list[dict[str, Any]]:
         """The lines of a thread's `problems.jsonl`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -37,6 +37,14 @@ class Summary:
     forked_from: str | None
     parent: str | None
     agent: str | None
+
+
+class TurnPlace(NamedTuple):
+    """A turn: its id, its number in `turns.jsonl` (None for one that no longer counts), the file in which it begins."""
+
+    id: str
+    number: int | None
+    file: str | None
 
 
 def of_row(thread_id: str, row: tuple[Any, ...]) -> Summary:

@@ -26,7 +26,7 @@ def find(store: ThreadStore, wanted: str | None) -> str:
     beginning = wanted.lower()
     if wanted and (found := begins(ids, beginning)):
         if len(found) > 1 and found[0] != beginning:
-            told = f"{harmless(wanted)} is the beginning of {len(found)} thread ids: give more of it."
+            told = f"{quoted(wanted)} is the beginning of {len(found)} thread ids: give more of it."
             raise MountError(told, Exit.REFUSED)
         return found[0]
     named = [thread for thread in ids if wanted and name_of(store, thread) == wanted]
