@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -63,3 +64,11 @@ def test_help(command: str, ask: Ask) -> None:
     assert "Exit codes: 0" in told
     assert f"  {command} " in ask("--help").out
     assert ask(command, "--no-such-option", code=2).out == ""
+
+
+def test_the_readme_names_commands_that_exist() -> None:
+    """Every command that the README shows is there, and every one of these is in it."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:^\$ |`|\$\()rolloutfs ([a-z]+)\b", readme, re.MULTILINE))
+    assert named <= set(main.commands)
+    assert {command.name for command in questions.COMMANDS} <= named
