@@ -31,10 +31,7 @@ def build(store: str, say: Callable[[str], None], how: str, *, as_json: bool) ->
     spool = spoolfolder.make(root, os.path.join(root, "sessions"), os.path.join(root, "archived_sessions"))
     try:
         with closing(Indexer(ThreadStore(root, Spool(spool.path), index=IndexReader(path)), path)) as indexer:
-            try:
-                entered, total = _pass(indexer)
-            except sqlite3.Error:  # a damaged one has been thrown away
-                entered, total = _pass(indexer)
+            entered, total = catch_up(indexer)
     except (sqlite3.Error, OSError) as error:
         raise MountError(f"The index {path} can't be written: {error}.", Exit.FAILED) from error
     except StoreError as error:
@@ -47,8 +44,15 @@ def build(store: str, say: Callable[[str], None], how: str, *, as_json: bool) ->
         say(f"{total:,} threads, of which {entered:,} had changed: {path}")
 
 
+def catch_up(indexer: Indexer) -> tuple[int, int]:
+    """Enter what has changed, with a bar where stderr is a terminal. Threads that were entered, and all of them."""
+    try:
+        return _pass(indexer)
+    except sqlite3.DatabaseError:  # a damaged one has been thrown away
+        return _pass(indexer)
+
+
 def _pass(indexer: Indexer) -> tuple[int, int]:
-    """Threads that were entered, and all of them."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO
 
 import click
 
-from rolloutfs import __version__
+from rolloutfs import __version__, questions
+from rolloutfs.completing import complete_thread
 from rolloutfs.errors import Exit, MountError
+from rolloutfs.invocation import default_store, finish
 
 _EPILOG = """\
 \b
@@ -21,6 +21,7 @@ Examples:
   cat ~/threads/README.md                how to use what is there
   rolloutfs umount ~/threads
   rolloutfs fork THREAD before -1        a thread's control files, without a mount
+  rolloutfs search flaky test            what was said about something, in all threads
 
 \b
 Exit codes:
@@ -29,7 +30,7 @@ Exit codes:
   2  the command was not understood      6  a dead mount is in the way
   3  there is no store                   7  the mount is in use
   8  the request was refused             9  the request failed
-130  interrupted by Ctrl-C or a signal
+ 10  check has found problems          130  interrupted by Ctrl-C or a signal
 """
 
 
@@ -79,7 +80,7 @@ def mount_command(
         )
         mount.mount(request, lambda line: click.echo(line, err=False))
 
-    _exit(run)
+    finish(run)
 
 
 @main.command("umount", epilog=_EPILOG)
@@ -93,7 +94,7 @@ def umount_command(mountpoint: str, lazy: bool) -> None:
 
         umount(mountpoint, lazy=lazy)
 
-    _exit(run)
+    finish(run)
 
 
 @main.command("index", epilog=_EPILOG)
@@ -111,7 +112,7 @@ def index_command(store: str | None, as_json: bool) -> None:
         how = "give it as STORE, or in $CODEX_HOME"
         building.build(store or default_store(), click.echo, how, as_json=as_json)
 
-    _exit(run)
+    finish(run)
 
 
 _STORE = click.option("--store", metavar="STORE", help="The store; $CODEX_HOME or ~/.codex unless it is given.")
@@ -120,7 +121,7 @@ _NUMBERS = {"ignore_unknown_options": True}  # so that -1 is a turn
 
 
 @main.command("fork", epilog=_EPILOG, context_settings=_NUMBERS)
-@click.argument("thread")
+@click.argument("thread", shell_complete=complete_thread)
 @click.argument("words", nargs=-1, metavar="[latest | through TURN | before TURN]")
 @_STORE
 @_DRY_RUN
@@ -133,7 +134,7 @@ def fork_command(thread: str, words: tuple[str, ...], store: str | None, dry_run
 
 
 @main.command("revert", epilog=_EPILOG, context_settings=_NUMBERS)
-@click.argument("thread")
+@click.argument("thread", shell_complete=complete_thread)
 @click.argument("words", nargs=-1, required=True, metavar="before TURN | undo")
 @_STORE
 @_DRY_RUN
@@ -147,7 +148,7 @@ def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_r
 
 
 @main.command("compact", epilog=_EPILOG)
-@click.argument("thread")
+@click.argument("thread", shell_complete=complete_thread)
 @click.argument("file", required=False, type=click.File("rb"))
 @click.option("--recent", is_flag=True, help="No summary: keep only the newest messages of the user.")
 @click.option("--auto", is_flag=True, help="Let the summarizer of config.toml write the summary.")
@@ -191,19 +192,8 @@ def _operate(file: str, thread: str, payload: Callable[[], bytes], store: str | 
             told = f"an error of rolloutfs itself, please report it: {type(error).__name__}: {error}"
             raise MountError(told, Exit.INTERNAL) from error
 
-    _exit(run)
+    finish(run)
 
 
-def default_store() -> str:
-    """$CODEX_HOME, then ~/.codex."""
-    return os.environ.get("CODEX_HOME") or str(Path("~/.codex").expanduser())
-
-
-def _exit(run: Callable[[], None]) -> None:
-    """Run a command; show a refusal as one sentence and end with its code."""
-    try:
-        run()
-    except MountError as error:
-        click.echo(f"rolloutfs: {error.message}", err=True)
-        sys.exit(error.code)
-    sys.exit(Exit.DONE)
+for _command in questions.COMMANDS:
+    main.add_command(_command)

@@ -18,6 +18,7 @@ class Exit(IntEnum):
     BUSY = 7
     REFUSED = 8
     FAILED = 9
+    PROBLEMS = 10
     INTERRUPTED = 130
 
 

@@ -26,8 +26,12 @@ import zstandard
 
 from threadstore.extents import Extents
 from threadstore.projection import Basis, Outline, View
+from threadstore.summaries import COLUMNS as SUMMARY
+from threadstore.summaries import Summary, TurnPlace, of_row
 
 log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
 
 #: The column that has the size of each derived file in bytes; empty where the file can't be given.
 SIZES = {view: f"{view.value.partition('.')[0]}_bytes" for view in View}
@@ -38,6 +42,8 @@ _AGAIN = 1.0  # seconds until it is looked again whether the file is the same
 _KEPT = ("rollout", "made_from", "facts", "generations", "last_record_ns", *SIZES.values())
 _COLUMNS = ", ".join(("digest", *_KEPT))
 _ONE = f"SELECT {_COLUMNS} FROM threads WHERE id = ?"
+_TURNS = "SELECT id, number, file FROM turns WHERE thread_id = ? ORDER BY rowid"
+_PROBLEMS = 'SELECT code, file, "offset", length, message, consequence FROM problems WHERE thread_id = ? ORDER BY rowid'
 _SOME = f"SELECT id, {_COLUMNS} FROM threads WHERE id > ? AND id < ?"
 
 
@@ -92,6 +98,20 @@ class IndexReader:
             rows = self._all(_ONE, thread_id)
             self._last = (thread_id, now + _AGAIN, _entry(rows[0]) if rows else None)
         return self._last[2]
+
+    def summary(self, thread_id: str) -> Summary | None:
+        """What a list tells of a thread; to be used with its entry."""
+        rows = self._all(f"SELECT {', '.join(SUMMARY)} FROM threads WHERE id = ?", thread_id)
+        return of_row(thread_id, rows[0]) if rows else None
+
+    def turns(self, thread_id: str) -> list[TurnPlace]:
+        """The turns of a thread, in their order; to be used with its entry."""
+        return [TurnPlace(*row) for row in self._all(_TURNS, thread_id)]
+
+    def problems(self, thread_id: str) -> list[Json]:
+        """The lines of a thread's `problems.jsonl`; to be used with its entry."""
+        names = ("code", "file", "offset", "length", "message", "consequence")
+        return [dict(zip(names, row, strict=True)) for row in self._all(_PROBLEMS, thread_id)]
 
     def extents(self, thread_id: str, view: View) -> Extents | None:
         """Where the bytes of a derived file lie, for a thread that takes long to read; to be used with its entry."""

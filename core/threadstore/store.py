@@ -13,6 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import orjson
 
@@ -26,7 +27,7 @@ from threadstore.filestates import FileStates
 from threadstore.heads import Head, Row, StateDatabase, select
 from threadstore.index import Entry, IndexReader
 from threadstore.lines import Log, forward
-from threadstore.metas import Metas
+from threadstore.metas import Metas, agent_of
 from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile, parse_rollout
 from threadstore.neighbours import Edges, Links, Neighbours, edge_of
 from threadstore.opened import open_rollout
@@ -35,6 +36,7 @@ from threadstore.projection import Basis, Outline, Projection, StoreView, View
 from threadstore.projector import Projector, Subject, Texts, digest
 from threadstore.seen import Seen
 from threadstore.spool import Spool
+from threadstore.summaries import Summary, TurnPlace, of_document
 
 __all__ = ["Links", "ThreadStore", "Times"]
 
@@ -282,6 +284,54 @@ class ThreadStore:
     def texts(self, thread_id: str, known: bytes | None = None) -> Texts:
         """What was said in a thread; `known` is the `passed` of the last time."""
         return self._projector.texts(self._present(thread_id), known)
+
+    def summary(self, thread_id: str) -> Summary:
+        """What a list tells of a thread. Reads its log unless the index knows; raises StoreError for one of which
+        nothing can be told.
+        """
+        known = self._known(thread_id)
+        found = None if known is None else known.summary(thread_id)
+        return of_document(self._document(thread_id)) if found is None else found
+
+    def turns(self, thread_id: str) -> list[TurnPlace]:
+        """The turns of a thread, in their order."""
+        known = self._known(thread_id)
+        if known is not None:
+            return known.turns(thread_id)
+        turns = map(orjson.loads, self.rendered(thread_id, View.TURNS).split(b"\n")[:-1])
+        return [TurnPlace(turn["id"], turn["number"], (turn["start"] or {}).get("file")) for turn in turns]
+
+    def problems(self, thread_id: str) -> list[dict[str, Any]]:
+        """The lines of a thread's `problems.jsonl`."""
+        known = self._known(thread_id)
+        if known is not None:
+            return known.problems(thread_id)
+        return [orjson.loads(one) for one in self.rendered(thread_id, View.PROBLEMS).split(b"\n")[:-1]]
+
+    def rendered(self, thread_id: str, view: View) -> bytes:
+        """The content of a derived file that has no slices of logs in it: `thread.json`, turns, problems, lineage.
+        Raises StoreError when it can't be given.
+        """
+        projection = self.project(thread_id, view)
+        if projection.extents is None:
+            raise StoreError(projection.error or f"{view.value} of thread {thread_id} can't be told.")
+        return b"".join(part for part in projection.extents.plan(0, projection.size) if isinstance(part, bytes))
+
+    def is_agent(self, thread_id: str) -> bool:
+        """True for a thread that no person started: a sub-agent's, a review's."""
+        return agent_of(self._metas.read(self.head(thread_id))) is not None
+
+    def name(self, thread_id: str) -> str | None:
+        """What the user called a thread."""
+        return self._name(thread_id, self._head(thread_id)[1])
+
+    def _known(self, thread_id: str) -> IndexReader | None:
+        """The index, if what it says of a thread holds."""
+        return self._index if self.outlines(thread_id) else None
+
+    def _document(self, thread_id: str) -> dict[str, Any]:
+        document: dict[str, Any] = orjson.loads(self.rendered(thread_id, View.THREAD))
+        return document
 
     def status(self, rollout: RolloutFile) -> Basis:
         """What `stat` says of a rollout."""

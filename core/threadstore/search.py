@@ -1,0 +1,325 @@
+"""Full-text search: what a person typed as a query, and its answers from the index, the newest first.
+
+A query is a list of arguments, as a shell hands them over. An argument is a word, or a phrase when it has blanks in it;
+one with quotation marks is taken apart first. Words are what SQLite's unicode61 tokenizer makes of them: runs of
+letters and digits, without case and diacritics, so that `foo-bar` is the phrase "foo bar". All of them must occur in
+one text; nothing that is typed is handed to FTS5 as syntax.
+
+The index knows no time of a single text. It has that of the turn, and where an old release recorded none, the record
+itself is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from heapq import nlargest
+from typing import NamedTuple
+
+from threadstore.errors import StoreError, UnreadableError
+from threadstore.files import open_regular, pread_exactly
+from threadstore.store import parse_time
+from threadstore.texts import LONGEST
+
+KINDS = tuple(LONGEST)
+_MOST = 64  # words of a query; FTS5 takes some 200
+_SNIPPET = 24  # words of a snippet
+_BEGINNING = 400  # characters of a text from which a snippet is made when no word was searched for
+_COMPARED = 300  # characters of a user's text that the index keeps of a turn
+_IMPLICIT = "rollout-"  # how ids of turns begin that no record opens (`turns`)
+_FILTERS = ("branch", "cwd", "model", "tool", "kind", "since", "until")
+_FILTER = re.compile(rf"({'|'.join(_FILTERS)}):(.*)", re.DOTALL)
+_PART = re.compile(r'([a-z]+:)?"([^"]*)"(\*?)|([^\s"]+)')
+_COLUMNS = {"branch": "h.branch", "model": "h.model", "tool": "t.tool"}
+_RECORD_TIME = re.compile(rb'\{"timestamp":"([^"]{10,40})"')
+
+
+class QueryError(StoreError):
+    """A query that can't be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is searched for: an FTS5 expression (None: any text), conditions on the columns of the index with their
+    values by name, and the earliest and latest time (Unix, s; the latest is excluded).
+    """
+
+    match: str | None = None
+    where: tuple[str, ...] = ()
+    values: tuple[tuple[str, str], ...] = ()
+    since: float | None = None
+    until: float | None = None
+
+
+class Hit(NamedTuple):
+    """A text that was found. `turn` is its number in `turns.jsonl`, None for one that no longer counts or isn't known;
+    `time` (Unix, s) that of the turn, or of the record; `offset` is in decoded bytes.
+    """
+
+    thread_id: str
+    turn: int | None
+    turn_id: str | None
+    kind: str
+    tool: str | None
+    file: str
+    offset: int
+    time: float | None
+    snippet: str
+
+
+# The query
+
+
+def parse(arguments: Iterable[str]) -> Query:
+    """What the arguments of a command line ask for. Raises QueryError."""
+    query, terms = Query(), []
+    for argument in arguments:
+        for name, text, is_prefix in _parts(argument):
+            if name is None:
+                terms.append(_term(text, is_prefix=is_prefix))
+            else:
+                query = _filtered(query, name, text + ("*" if is_prefix else ""))
+    if len(terms) > _MOST:
+        raise QueryError(f"The query has {len(terms)} words; the most is {_MOST}.")
+    if not terms and query == Query():
+        raise QueryError("The query is empty: give a word to search for.")
+    return replace(query, match=" AND ".join(terms) or None)
+
+
+def _parts(argument: str) -> Iterable[tuple[str | None, str, bool]]:
+    """Filter, text and whether it is the beginning of a word, for each part of an argument."""
+    if argument.count('"') % 2:
+        raise QueryError(f"A quotation mark in {argument!r} has no partner.")
+    if '"' not in argument:
+        yield _part(argument)
+        return
+    for found in _PART.finditer(argument):
+        prefix, quoted, star, plain = found.groups()
+        name = (prefix or "").removesuffix(":")
+        if plain is not None:
+            yield _part(plain)
+        elif name in _FILTERS:
+            yield name, quoted, bool(star)
+        else:
+            if prefix:
+                yield None, name, False
+            yield None, quoted, bool(star)
+
+
+def _part(text: str) -> tuple[str | None, str, bool]:
+    found = _FILTER.fullmatch(text)
+    name, value = (None, text) if found is None else (found[1], found[2])
+    return name, value.removesuffix("*"), value.endswith("*")
+
+
+def _term(text: str, *, is_prefix: bool) -> str:
+    """A word or phrase as FTS5 wants it."""
+    if not any(map(str.isalnum, text)):
+        raise QueryError(f"{text + '*' * is_prefix!r} has no letter or digit in it that could be searched for.")
+    clean = text.replace("\0", " ").encode("utf-8", "replace").decode()
+    return f'"{clean}"' + " *" * is_prefix
+
+
+def _filtered(query: Query, name: str, value: str) -> Query:
+    """The query with a filter more."""
+    if not value.strip("*"):
+        raise QueryError(f"{name}: needs a value, as in {_EXAMPLES[name]}.")
+    if name == "since":
+        return replace(query, since=_day(name, value).timestamp())
+    if name == "until":
+        return replace(query, until=(_day(name, value) + timedelta(days=1)).timestamp())
+    key = f"v{len(query.values)}"
+    if name == "kind":
+        if value not in KINDS:
+            raise QueryError(f"{value!r} is no kind of text; there are {', '.join(KINDS)}.")
+        condition = f"t.kind = :{key}"
+    elif name == "cwd":
+        value = _folder(value)
+        condition = f"(h.cwd = :{key} OR substr(h.cwd, 1, length(:{key}) + 1) = :{key} || '/')"
+    elif value.endswith("*"):
+        value = value[:-1]
+        condition = f"substr({_COLUMNS[name]}, 1, length(:{key})) = :{key}"
+    else:
+        condition = f"{_COLUMNS[name]} = :{key}"
+    value = value.replace("\0", " ").encode("utf-8", "replace").decode()
+    return replace(query, where=(*query.where, condition), values=(*query.values, (key, value)))
+
+
+_EXAMPLES = {
+    "branch": "branch:main",
+    "cwd": "cwd:~/project",
+    "model": "model:gpt-5*",
+    "tool": "tool:apply_patch",
+    "kind": "kind:user",
+    "since": "since:2026-11-01",
+    "until": "until:2026-11-30",
+}
+
+
+def _day(name: str, value: str) -> datetime:
+    """The beginning of a day, local time."""
+    try:
+        if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value, re.ASCII):
+            day = datetime.fromisoformat(value).astimezone()
+            day + timedelta(days=1)  # the last day that there is has no end
+            return day
+    except (ValueError, OverflowError):
+        pass
+    raise QueryError(f"{name}:{value} names no day; write it as in {_EXAMPLES[name]}.")
+
+
+def _folder(value: str) -> str:
+    """A recorded folder as it is typed; what begins with a dot or a tilde is one of this machine."""
+    if value.startswith(("~", "./", "../")) or value in (".", ".."):
+        value = os.path.abspath(os.path.expanduser(value))
+    return value.rstrip("/")
+
+
+# The answers
+
+
+class _Turn(NamedTuple):
+    offset: int
+    number: int | None
+    id: str
+    user: str | None
+    started_at: int | None
+
+
+class _Found(NamedTuple):
+    """A text before it is known whether it is shown."""
+
+    time: float
+    file: str
+    offset: int
+    text_id: int
+    thread_id: str
+    kind: str
+    tool: str | None
+    turn: _Turn | None
+
+
+def search(connection: sqlite3.Connection, root: str, query: Query, count: int) -> list[Hit]:
+    """The newest `count` texts (0: all) that a query finds in an index; `root` is the store. Raises sqlite3.Error."""
+    clock = _Clock(connection, root)
+    found = (one for one in map(clock.timed, _rows(connection, query)) if _is_between(one, query))
+    chosen = nlargest(count, found) if count else sorted(found, reverse=True)
+    return [_hit(connection, query, one) for one in chosen]
+
+
+def _rows(connection: sqlite3.Connection, query: Query) -> list[tuple[int, str, str, int, str, str | None]]:
+    tables = "texts t JOIN threads h ON h.id = t.thread_id"
+    where, values = list(query.where), dict(query.values)
+    if query.match is not None:
+        tables = f"texts_fts JOIN texts t ON t.id = texts_fts.rowid {tables.removeprefix('texts t')}"
+        where.append("texts_fts MATCH :match")
+        values["match"] = query.match
+    condition = f" WHERE {' AND '.join(where)}" if where else ""
+    select = f"SELECT t.id, t.thread_id, t.file, t.offset, t.kind, t.tool FROM {tables}{condition}"
+    return connection.execute(select, values).fetchall()
+
+
+def _is_between(found: _Found, query: Query) -> bool:
+    early = query.since is not None and found.time < query.since
+    return not early and (query.until is None or found.time < query.until)
+
+
+def _hit(connection: sqlite3.Connection, query: Query, found: _Found) -> Hit:
+    turn = found.turn
+    return Hit(
+        found.thread_id,
+        None if turn is None else turn.number,
+        None if turn is None else turn.id,
+        found.kind,
+        found.tool,
+        found.file,
+        found.offset,
+        found.time or None,
+        _snippet(connection, query, found.text_id),
+    )
+
+
+def _snippet(connection: sqlite3.Connection, query: Query, text_id: int) -> str:
+    """The words around what was found; the beginning of the text when no word was searched for."""
+    if query.match is None:
+        ask = f"SELECT substr(text, 1, {_BEGINNING}) FROM texts WHERE id = :id"
+    else:
+        ask = (
+            f"SELECT snippet(texts_fts, 0, '', '', '…', {_SNIPPET}) FROM texts_fts "
+            "WHERE texts_fts MATCH :match AND rowid = :id"
+        )
+    row = connection.execute(ask, {"id": text_id, "match": query.match}).fetchone()
+    return "" if row is None else str(row[0])
+
+
+class _Clock:
+    """Finds the turn and the time of texts; remembers the turns of each thread."""
+
+    def __init__(self, connection: sqlite3.Connection, root: str) -> None:
+        self._connection = connection
+        self._root = root
+        self._turns: dict[str, dict[str, list[_Turn]]] = {}  # by thread and file, in the order of offsets
+        self._created: dict[str, float] = {}
+
+    def timed(self, row: tuple[int, str, str, int, str, str | None]) -> _Found:
+        """A row of texts with its turn and time; the time is 0 where nobody knows it."""
+        text_id, thread, file, offset, kind, tool = row
+        turn = self._turn(text_id, thread, file, offset, kind)
+        if turn is not None and turn.started_at is not None:
+            at = float(turn.started_at)
+        else:
+            at = record_time(self._root, file, offset) or self._created_at(thread)
+        return _Found(at, file, offset, text_id, thread, kind, tool, turn)
+
+    def _turn(self, text_id: int, thread: str, file: str, offset: int, kind: str) -> _Turn | None:
+        turns = self._of(thread).get(file, [])
+        at = bisect_right(turns, offset, key=lambda turn: turn.offset)
+        # Where no record opens a turn, the event that does comes after the message that it is about.
+        if kind == "user" and at < len(turns) and turns[at].id.startswith(_IMPLICIT):
+            (text,) = self._connection.execute("SELECT text FROM texts WHERE id = ?", (text_id,)).fetchone()
+            if turns[at].user == text[:_COMPARED]:
+                return turns[at]
+        return turns[at - 1] if at else None
+
+    def _of(self, thread: str) -> dict[str, list[_Turn]]:
+        if thread not in self._turns:
+            turns = self._turns[thread] = {}
+            ask = 'SELECT file, "offset", number, id, user, started_at FROM turns WHERE thread_id = ? ORDER BY "offset"'
+            for file, *turn in self._connection.execute(ask, (thread,)):
+                if file is not None and turn[0] is not None:
+                    turns.setdefault(file, []).append(_Turn(*turn))
+        return self._turns[thread]
+
+    def _created_at(self, thread: str) -> float:
+        if thread not in self._created:
+            row = self._connection.execute("SELECT created_at FROM threads WHERE id = ?", (thread,)).fetchone()
+            created = parse_time(str(row[0]).encode("ascii", "replace")) if row and row[0] else None
+            self._created[thread] = (created or 0) / 1e9
+        return self._created[thread]
+
+
+def record_time(root: str, file: str, offset: int) -> float | None:
+    """The time of a record (Unix, s); None for one that has none, or lies in a compressed file."""
+    if file.endswith(".zst"):
+        return None
+    try:
+        descriptor = open_regular(root, file)
+    except (OSError, UnreadableError):
+        return None
+    try:
+        found = _RECORD_TIME.match(pread_exactly(descriptor, 64, offset))
+    finally:
+        os.close(descriptor)
+    at = None if found is None else parse_time(found[1])
+    return None if at is None else at / 1e9
+
+
+def indexed_threads(connection: sqlite3.Connection) -> int:
+    """How many threads an index knows. Raises sqlite3.Error."""
+    (count,) = connection.execute("SELECT count(*) FROM threads").fetchone()
+    return int(count)

@@ -1,0 +1,1 @@
+"""The commands that tell something of a store and change nothing: one module each."""

@@ -1,0 +1,54 @@
+"""`rolloutfs log`: the turns of a thread, one line each, the newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from threadstore.projection import View
+
+from rolloutfs.commands.naming import find
+from rolloutfs.commands.opened import opened
+from rolloutfs.commands.times import amount, duration, local
+from rolloutfs.harmless import json_line
+from rolloutfs.table import Column, Row, say, show
+
+Json = dict[str, Any]
+_COLUMNS = (
+    Column("TURN", is_number=True),
+    Column("STATUS"),
+    Column("TIME"),
+    Column("TOOK", is_number=True),
+    Column("TOKENS", is_number=True),
+    Column("WORDS", gives=True),
+)
+_WORDS = 300  # characters of a turn's text that are shown
+
+
+def log(store: str, wanted: str | None, *, as_json: bool) -> None:
+    """Print the turns. With JSON each is its line of turns.jsonl. Raises MountError."""
+    with opened(store) as its:
+        lines = its.store.rendered(find(its.store, wanted), View.TURNS).split(b"\n")[:-1]
+    turns: Sequence[Json] = [orjson.loads(line) for line in reversed(lines)]
+    if as_json:
+        for turn in turns:
+            say(json_line(turn))
+    elif turns:
+        show(_COLUMNS, map(_row, turns))
+
+
+def _row(turn: Json) -> Row:
+    number = "-" if turn["number"] is None else str(turn["number"])
+    status = turn["status"] if turn["effective"] else str(turn["why"] or "gone").replace("_", " ")
+    tokens = (turn["usage"] or {}).get("total_tokens")
+    started = turn["started_at"] if turn["started_at"] is not None else turn["completed_at"]
+    cells = (
+        number,
+        status,
+        local(started),
+        duration(turn["duration_ms"]),
+        amount(tokens),
+        (turn["user"] or "")[:_WORDS],
+    )
+    return Row(cells, not turn["effective"])

@@ -1,0 +1,92 @@
+"""`rolloutfs search`: bring the index up to date, then ask it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+
+import click
+from threadstore import index
+from threadstore import search as searching
+from threadstore.errors import StoreError
+from threadstore.index import IndexReader
+from threadstore.indexing import Indexer
+from threadstore.search import Hit, Query, QueryError
+from threadstore.spool import Spool
+from threadstore.store import ThreadStore
+
+from rolloutfs import building
+from rolloutfs.commands.naming import ShortIds
+from rolloutfs.commands.opened import Opened, opened
+from rolloutfs.commands.times import local, utc
+from rolloutfs.errors import Exit, MountError
+from rolloutfs.harmless import harmless, json_line
+from rolloutfs.table import Column, Row, say, show
+
+_COLUMNS = (
+    Column("TIME"),
+    Column("THREAD"),
+    Column("TURN", is_number=True),
+    Column("KIND"),
+    Column("TEXT", gives=True),
+)
+
+
+def search(store: str, words: Sequence[str], count: int, *, as_json: bool) -> None:
+    """Print the newest `count` texts (0: all) in which all words occur. Raises MountError."""
+    try:
+        query = searching.parse(words)
+    except QueryError as error:
+        raise MountError(harmless(error.message), Exit.USAGE) from error
+    with opened(store) as its:
+        hits = _hits(its, query, count)
+        if as_json:
+            for hit in hits:
+                say(json_line(_document(hit)))
+        elif hits:
+            short = ShortIds(its.store.thread_ids()).all_of(iter(hit.thread_id for hit in hits))
+            show(_COLUMNS, (_row(hit, short) for hit in hits))
+
+
+def _hits(its: Opened, query: Query, count: int) -> list[Hit]:
+    """From the index; where that can't be written, from one that is made for this question alone."""
+    root = its.store.root
+    if its.index_path is not None:
+        for _ in range(2):  # one that is found to be damaged is removed, and made anew
+            try:
+                return _ask(its.store, its.index_path, query, count)
+            except (sqlite3.Error, OSError):
+                continue
+    path = os.path.join(its.scratch, "search.sqlite")
+    try:
+        return _ask(ThreadStore(root, Spool(its.scratch), index=IndexReader(path)), path, query, count)
+    except (sqlite3.Error, OSError) as error:
+        raise MountError(f"The texts can't be searched: {harmless(str(error))}.", Exit.FAILED) from error
+
+
+def _ask(store: ThreadStore, path: str, query: Query, count: int) -> list[Hit]:
+    try:
+        with closing(Indexer(store, path)) as indexer:
+            _, total = building.catch_up(indexer)
+    except StoreError as error:
+        raise MountError(harmless(error.message), Exit.STORE) from error
+    with contextlib.closing(index.connect(path)) as connection:
+        hits = searching.search(connection, store.root, query, count) if total else []
+        missing = total - searching.indexed_threads(connection)
+    if missing > 0:
+        told = f"{missing} of {total} threads can't be read as a whole, so they were not searched: see rolloutfs check."
+        click.echo(f"rolloutfs: {told}", err=True)
+    return hits
+
+
+def _document(hit: Hit) -> dict[str, object]:
+    return {**hit._asdict(), "time": utc(hit.time)}
+
+
+def _row(hit: Hit, short: dict[str, str]) -> Row:
+    kind = hit.kind if hit.tool is None else f"{hit.kind} {hit.tool}"
+    number = "" if hit.turn is None else str(hit.turn)
+    return Row((local(hit.time), short[hit.thread_id], number, kind, hit.snippet), hit.turn is None)

@@ -1,0 +1,53 @@
+"""`rolloutfs show`: a derived file of a thread, byte for byte as a mount has it."""
+
+from __future__ import annotations
+
+import errno
+import sys
+
+from threadstore.projection import View
+from threadstore.store import ThreadStore
+
+from rolloutfs.commands.naming import find
+from rolloutfs.commands.opened import opened
+from rolloutfs.errors import Exit, MountError
+from rolloutfs.fds import OpenFiles
+from rolloutfs.harmless import harmless, quoted
+from rolloutfs.readers import Derived, Reader, reader
+from rolloutfs.storefiles import StoreFiles
+
+_PIECE = 1 << 20  # bytes read at once
+_ATTEMPTS = 3  # at a log that is being replaced
+
+
+def show(store: str, wanted: str, file: str) -> None:
+    """Write the content to stdout. Raises MountError, OSError."""
+    view = next((view for view in View if view.value == file.removeprefix("lineage/")), None)
+    if view is None:
+        names = ", ".join(view.value for view in View)
+        raise MountError(f"A thread has no file {quoted(file)}; there are {names}.", Exit.USAGE)
+    with opened(store) as its:
+        thread = find(its.store, wanted)
+        content = _open(its.store, thread, view)
+        try:
+            for offset in range(0, content.size, _PIECE):
+                sys.stdout.buffer.write(content.read(offset, _PIECE))
+        finally:
+            content.close()
+
+
+def _open(store: ThreadStore, thread: str, view: View) -> Reader:
+    """The content as it is now."""
+    files = OpenFiles(StoreFiles(store.root))
+    for _ in range(_ATTEMPTS):
+        projection = store.recall(thread, view) or store.project(thread, view)
+        if projection.extents is None:
+            told = projection.error or "it can't be told from what is in the store"
+            raise MountError(f"{view.value} of thread {thread} can't be given: {harmless(told)}", Exit.FAILED)
+        try:
+            return reader(Derived.of(projection), files)
+        except OSError as error:
+            if error.errno not in (errno.ESTALE, errno.ENOENT):
+                raise
+            store.refresh()
+    raise MountError(f"Thread {thread} is being replaced again and again: try later.", Exit.FAILED)

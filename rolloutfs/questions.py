@@ -1,0 +1,314 @@
+"""The commands that tell something and change nothing, as click knows them; `commands` does what they say."""
+
+from __future__ import annotations
+
+import click
+
+from rolloutfs.completing import complete_thread
+from rolloutfs.errors import Exit
+from rolloutfs.invocation import answer, default_store
+
+STORE = click.option("--store", metavar="STORE", help="The store; $CODEX_HOME or ~/.codex unless it is given.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+
+_SEARCH = """\
+\b
+Words are found without regard to case and accents; all of them must occur in one text.
+  word   "a phrase"   prefix*
+Filters:
+  branch:NAME  model:NAME  tool:NAME    of the thread, of the call; NAME* for a beginning
+  cwd:FOLDER                            the folder of the thread, or one below it
+  kind:KIND                             user, assistant, summary, reasoning, call or output
+  since:YYYY-MM-DD  until:YYYY-MM-DD    days of local time, both included
+
+\b
+Examples:
+  rolloutfs search flaky test
+  rolloutfs search "connection refused" kind:output since:2026-11-01
+  rolloutfs search 'migrat*' cwd:. branch:main
+  rolloutfs search kind:user -n 5
+
+\b
+Exit codes: 0 done, also when nothing was found; 2 the query was not understood; 3 there is no store; 9 it failed.
+"""
+
+
+@click.command("search", epilog=_SEARCH)
+@click.argument("words", nargs=-1, required=True)
+@STORE
+@click.option("-n", "count", type=click.IntRange(0), default=20, show_default=True, help="At most so many; 0 is all.")
+@_JSON
+def search_command(words: tuple[str, ...], store: str | None, count: int, as_json: bool) -> None:
+    """Search what was said in all threads: messages, reasoning, calls of tools and their output, newest first.
+
+    The index is brought up to date first, as by rolloutfs index.
+    """
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.search import search
+
+        search(store or default_store(), words, count, as_json=as_json)
+        return None
+
+    answer(run)
+
+
+_LS = """\
+\b
+Examples:
+  rolloutfs ls                 the 20 threads of people that were written to last
+  rolloutfs ls -n 0 --all      every thread, also of agents and archived ones (dimmed)
+  rolloutfs ls --archived
+  rolloutfs ls --json -n 1 | jq -r .thread_id
+
+\b
+LAST is the time of the last record; WHERE the branch, or the folder where there is none; NAME the thread's name, or
+its first words. Output that goes elsewhere than to a terminal is not cut to its width.
+
+\b
+Exit codes: 0 done; 3 there is no store.
+"""
+
+
+@click.command("ls", epilog=_LS)
+@STORE
+@click.option("-n", "count", type=click.IntRange(0), default=20, show_default=True, help="At most so many; 0 is all.")
+@click.option("--all", "everything", is_flag=True, help="Also threads of agents, and archived ones.")
+@click.option("--archived", is_flag=True, help="Archived threads, and no others.")
+@_JSON
+def ls_command(store: str | None, count: int, everything: bool, archived: bool, as_json: bool) -> None:
+    """List threads, the newest first: those that a person started and that are not archived."""
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.ls import ls
+
+        ls(store or default_store(), count, everything=everything, archived=archived, as_json=as_json)
+        return None
+
+    answer(run)
+
+
+_SHOW = """\
+\b
+Files: thread.json, turns.jsonl, effective_history.jsonl, model_input.jsonl, full_history.jsonl, world_state.json,
+pending_calls.jsonl, usage.json, problems.jsonl, lineage.json
+
+\b
+Examples:
+  rolloutfs show 01a22938
+  rolloutfs show "release notes" effective_history.jsonl | jq -r .role
+  rolloutfs show 01a22938 turns.jsonl | head -3
+
+\b
+Exit codes: 0 done, also when the reader goes away early; 2 there is no such file; 3 there is no store; 8 there is no
+such thread, or several; 9 the file can't be given.
+"""
+
+
+@click.command("show", epilog=_SHOW)
+@click.argument("thread", shell_complete=complete_thread)
+@click.argument("file", default="thread.json")
+@STORE
+def show_command(thread: str, file: str, store: str | None) -> None:
+    """Print FILE of THREAD (an id, the beginning of one, or a name), byte for byte as a mount has it."""
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.show import show
+
+        show(store or default_store(), thread, file)
+        return None
+
+    answer(run)
+
+
+_LOG = """\
+\b
+Examples:
+  rolloutfs log                the last thread of this folder
+  rolloutfs log 01a22938
+  rolloutfs log 01a22938 --json | jq -r 'select(.status == "failed") | .error'
+
+\b
+A turn that no longer counts has no number. With --json each line is that of turns.jsonl.
+
+\b
+Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several; 9 the turns can't be told.
+"""
+
+
+@click.command("log", epilog=_LOG)
+@click.argument("thread", required=False, shell_complete=complete_thread)
+@STORE
+@_JSON
+def log_command(thread: str | None, store: str | None, as_json: bool) -> None:
+    """List the turns of THREAD, the newest first: number, status, time, duration, tokens, first words.
+
+    THREAD is an id, the beginning of one, or a name; without it, the last thread whose folder is the current one or
+    above it.
+    """
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.log import log
+
+        log(store or default_store(), thread, as_json=as_json)
+        return None
+
+    answer(run)
+
+
+_PATH = """\
+\b
+Examples:
+  cd "$(rolloutfs path)"                      the last thread of this folder
+  jq . "$(rolloutfs path 01a22938)/thread.json"
+  rolloutfs path "release notes" --mountpoint ~/threads
+
+\b
+An id, or the beginning of one, is looked for in the mounts; names and folders in STORE.
+
+\b
+Exit codes: 0 done; 3 there is no store; 4 nothing is mounted there, or it doesn't answer; 8 there is no such thread,
+or several.
+"""
+
+
+@click.command("path", epilog=_PATH)
+@click.argument("thread", required=False, metavar="[THREAD|NAME]", shell_complete=complete_thread)
+@click.option("--mountpoint", metavar="DIR", help="Look into this mount only, not into all that there are.")
+@STORE
+def path_command(thread: str | None, mountpoint: str | None, store: str | None) -> None:
+    """Print the folder of a thread in a mount that is mounted now.
+
+    The thread is named by its id, the beginning of that, or its name; without any it is the last one whose folder is
+    the current one or above it.
+    """
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.path import path
+
+        path(store or default_store(), thread, mountpoint)
+        return None
+
+    answer(run)
+
+
+_CHECK = """\
+\b
+Examples:
+  rolloutfs check
+  rolloutfs check --store /backup/codex && echo sound
+  rolloutfs check --json | jq -r .code | sort | uniq -c
+
+\b
+A line a problem: file:offset: code: what is wrong; what follows from it. Offsets are in decoded bytes.
+
+\b
+Exit codes: 0 there are no problems; 10 there are some; 3 there is no store.
+"""
+
+
+@click.command("check", epilog=_CHECK)
+@STORE
+@_JSON
+def check_command(store: str | None, as_json: bool) -> None:
+    """Tell what is damaged or odd in a store and its threads, without changing anything."""
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.check import check
+
+        return check(store or default_store(), as_json=as_json)
+
+    answer(run)
+
+
+_STATUS = """\
+\b
+Examples:
+  rolloutfs status
+  rolloutfs status --json | jq -r '.mounts[] | select(.answers | not) | .mountpoint'
+
+\b
+Exit codes: 0 done, whatever is mounted.
+"""
+
+
+@click.command("status", epilog=_STATUS)
+@STORE
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status_command(store: str | None, as_json: bool) -> None:
+    """Tell what is mounted where, by which process since when and whether it answers; the index; versions."""
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.status import status
+
+        status(store or default_store(), as_json=as_json)
+        return None
+
+    answer(run)
+
+
+_TREE = """\
+\b
+Examples:
+  rolloutfs tree
+  rolloutfs tree 01a22938
+  rolloutfs tree --json | jq -r 'select(.how == "fork") | [.thread_id, .above, .boundary] | @tsv'
+
+\b
+Archived threads are marked and dimmed. "after turn 3" is the last turn that a fork has in common with what it was made
+from. --json has an object for each thread; "above" is the thread that it came from.
+
+\b
+Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several.
+"""
+
+
+@click.command("tree", epilog=_TREE)
+@click.argument("thread", required=False, shell_complete=complete_thread)
+@STORE
+@_JSON
+def tree_command(thread: str | None, store: str | None, as_json: bool) -> None:
+    """Show the family of THREAD (an id, the beginning of one, or a name), or all families of the store, as a tree:
+    generations, forks and where they begin, agents.
+    """
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.tree import tree
+
+        tree(store or default_store(), thread, as_json=as_json)
+        return None
+
+    answer(run)
+
+
+_COMPLETION = """\
+\b
+Examples:
+  rolloutfs completion bash > ~/.local/share/bash-completion/completions/rolloutfs
+  rolloutfs completion zsh > ~/.zfunc/_rolloutfs
+  rolloutfs completion fish > ~/.config/fish/completions/rolloutfs.fish
+
+\b
+Exit codes: 0 done; 2 there is no such shell.
+"""
+
+
+@click.command("completion", epilog=_COMPLETION)
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion_command(context: click.Context, shell: str) -> None:
+    """Print the script with which SHELL completes commands, options, thread ids and names."""
+
+    def run() -> Exit | None:
+        from rolloutfs.commands.completion import completion
+
+        completion(shell, context.find_root().command)
+        return None
+
+    answer(run)
+
+
+COMMANDS: tuple[click.Command, ...] = (
+    *(ls_command, show_command, path_command, log_command, tree_command, search_command),
+    *(check_command, status_command, completion_command),
+)

@@ -1,0 +1,114 @@
+"""Mounts of ours as they are now: where, served by which process since when, and whether that answers.
+
+The kernel's table names no process. A server is found by what it has open, /dev/fuse, and by its command line, which
+ends with the mountpoint; where that was relative it is compared with the end of the path. Other users' processes can't
+be looked at, so a mount may have none that we know of.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from rolloutfs import mounttable
+
+PATIENCE = 3.0  # seconds for a mount to answer
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A process: its number, when it began (Unix, s), and the store that it was given; None for the default one, and
+    where it was given relative to a folder that isn't known.
+    """
+
+    pid: int
+    since: float
+    store: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """A mount. `answers` is False for a dead one and one that hangs, `why` tells which."""
+
+    mountpoint: str
+    server: Server | None
+    answers: bool
+    why: str | None
+
+
+def mounts() -> list[Mounted]:
+    """All mounts of ours that this process can see, in the order of the table."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        table = mounttable.parse(file.read())
+    places = list(dict.fromkeys(mount.mountpoint for mount in table if mount.is_ours))
+    places = [place for place in places if (top := mounttable.find(place)) is not None and top.is_ours]
+    servers = _servers() if places else {}
+    made = []
+    for place in places:
+        why = silence(place)
+        made.append(Mounted(place, _server_of(place, servers), why is None, why))
+    return made
+
+
+def silence(place: str) -> str | None:
+    """Why a mount doesn't answer; None when it does. The question is asked by a thread, which may have to be left."""
+    answer: list[str | None] = []
+
+    def ask() -> None:
+        try:
+            os.statvfs(place)  # unlike the answer of stat, that of statvfs is never cached
+            answer.append(None)
+        except OSError as error:
+            answer.append(error.strerror or str(error))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return answer[0] if answer else f"no answer within {PATIENCE:.0f} s"
+
+
+def _servers() -> dict[int, list[str]]:
+    """The command lines of processes that serve FUSE mounts, by pid."""
+    found = {}
+    for entry in _PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = os.fsdecode((entry / "cmdline").read_bytes()).split("\0")[:-1]
+            if "mount" in words and any(os.readlink(one) == "/dev/fuse" for one in (entry / "fd").iterdir()):
+                found[int(entry.name)] = words
+        except OSError:
+            continue  # gone, or not ours to see
+    return found
+
+
+def _server_of(place: str, servers: dict[int, list[str]]) -> Server | None:
+    for pid, words in servers.items():
+        given = words[words.index("mount") + 1 :]
+        at = next((at for at in range(len(given) - 1, -1, -1) if _is_same(given[at], place)), None)
+        if at is not None:
+            store = given[at - 1] if at > 0 and os.path.isabs(given[at - 1]) else None
+            return Server(pid, _since(pid), None if store is None else os.path.realpath(store))
+    return None
+
+
+def _is_same(word: str, place: str) -> bool:
+    """True for a word that may name a mountpoint. A dead or hanging mount is not touched, only its parent."""
+    if os.path.isabs(word):
+        folder, name = os.path.split(word.rstrip("/"))
+        return os.path.join(os.path.realpath(folder), name) == place or os.path.normpath(word) == place
+    relative = os.path.normpath(word)
+    return relative not in (".", "..") and not relative.startswith("-") and place.endswith(f"/{relative}")
+
+
+def _since(pid: int) -> float:
+    """When a process began; 0 when it has ended."""
+    try:
+        ticks = int((_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(") ")[2].split()[19])
+        boot = next(line for line in (_PROC / "stat").read_text().splitlines() if line.startswith("btime "))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return 0.0
+    return int(boot.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,108 @@
+"""`rolloutfs path` and `rolloutfs status`: what is mounted now. Other mounts of the machine don't matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import say
+from tests.mount.conftest import DEADLINE, Lab
+from tests.tree.sample import meta
+
+
+def test_the_folder_of_a_thread(lab: Lab) -> None:
+    """By id, by its beginning, by name, and as the last one of the current folder; what is printed is there."""
+    here = str(lab.folder)
+    older, thread = lab.sample.add(1, "one", cwd=here), lab.sample.add(0x2000_0000_0000 >> 4, "two", cwd=here)
+    say(lab.sample, thread, "later")
+    lab.sample.append(thread, "later")
+    (lab.sample.root / "session_index.jsonl").write_text(json.dumps({"id": older, "thread_name": "a b"}) + "\n")
+    lab.mount()
+    at = ("--mountpoint", lab.mountpoint, "--store", lab.sample.root)
+    for words, wanted in (((older,), older), ((thread[:30],), thread), (("a b",), older), ((), thread)):
+        assert lab.run("path", *words, *at).stdout == f"{lab.thread(wanted)}\n"
+    assert (Path(lab.run("path", older.upper(), *at).stdout[:-1]) / "thread.json").is_file()
+    assert "give more of it" in lab.run("path", "01a2", *at, code=8).stderr
+    assert "There is no thread" in lab.run("path", "nobody", *at, code=8).stderr
+
+
+def test_a_thread_that_is_in_no_mount(lab: Lab, tmp_path: Path) -> None:
+    """A name in another store than the mounted one is told, not made up."""
+    lab.sample.add(1)
+    lab.mount()
+    thread = lab.sample.add(1).replace("01a22938", "0badcafe")
+    folder = tmp_path / "other" / "sessions" / "2026" / "11" / "29"
+    folder.mkdir(parents=True)
+    (folder / f"rollout-2026-11-29T21-00-00-{thread}.jsonl").write_bytes(meta(thread))
+    at = ("--mountpoint", lab.mountpoint, "--store", tmp_path / "other")
+    assert "is in no mount" in lab.run("path", thread, *at, code=8).stderr
+
+
+def test_no_mount(lab: Lab) -> None:
+    """A folder that is none, and a dead mount, are told with code 4, and nothing hangs."""
+    thread = lab.sample.add(1)
+    at = ("--mountpoint", lab.mountpoint, "--store", lab.sample.root)
+    assert "no mountpoint" in lab.run("path", thread, *at, code=4).stderr
+    server = lab.mount()
+    server.kill()
+    server.wait(DEADLINE)
+    assert "see rolloutfs status" in lab.run("path", thread, *at, code=4).stderr
+
+
+def status(lab: Lab) -> dict[str, object]:
+    """What is said of our mount; empty when nothing is."""
+    answer = json.loads(lab.run("status", "--json", "--store", lab.sample.root).stdout)
+    found = [mount for mount in answer["mounts"] if mount["mountpoint"] == str(lab.mountpoint)]
+    return found[0] if found else {}
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_status(background: bool, lab: Lab) -> None:
+    """The mount, its server and since when, alive and dead; and none after the unmount."""
+    lab.sample.add(1)
+    before = time.time()
+    pid = lab.background() if background else lab.mount().pid
+    told = status(lab)
+    assert (told["pid"], told["answers"], told["why"]) == (pid, True, None)
+    assert told["store"] == str(lab.sample.root)
+    since = datetime.fromisoformat(str(told["since"])).timestamp()
+    assert before - 2 < since < time.time() + 2
+    line = next(line for line in lab.run("status").stdout.splitlines() if line.startswith(f"{lab.mountpoint} "))
+    assert f"process {pid}" in line
+    assert line.endswith(": answers")
+    if background:
+        lab.unmount()
+    else:
+        os.kill(pid, signal.SIGKILL)
+        lab.servers[0].wait(DEADLINE)
+        told = status(lab)
+        assert (told["pid"], told["answers"]) == (None, False)
+        assert "not connected" in str(told["why"])
+        lab.unmount()
+    assert status(lab) == {}
+
+
+def test_status_of_the_index(lab: Lab) -> None:
+    """Path, bytes and threads as `rolloutfs index` has left them; nothing where there is none."""
+    lab.sample.add(1)
+    lab.sample.add(2)
+
+    def told() -> dict[str, object]:
+        answer = json.loads(lab.run("status", "--json", "--store", lab.sample.root).stdout)
+        index: dict[str, object] = answer["index"]
+        assert answer["versions"]["rolloutfs"]
+        return index
+
+    assert (told()["bytes"], told()["threads"]) == (None, None)
+    path = Path(json.loads(lab.run("index", "--json", lab.sample.root).stdout)["index"])
+    assert (told()["path"], told()["threads"]) == (str(path), 2)
+    assert int(str(told()["bytes"])) >= path.stat().st_size
+    path.write_bytes(b"x" * 100)
+    assert (told()["bytes"], told()["threads"]) == (100, None)
+    assert "can't be read" in lab.run("status", "--store", lab.sample.root).stdout

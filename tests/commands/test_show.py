@@ -1,0 +1,100 @@
+"""`rolloutfs show`: exactly the bytes that a mount gives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from threadstore.projection import View
+
+from tests.commands.conftest import HOSTILE, Ask, OpenStore, assert_harmless
+from tests.conftest import CopyStore, Corpus
+from tests.core.reading import content
+from tests.mount.conftest import DEADLINE, Lab
+from tests.tree.sample import SampleStore, message
+
+
+@pytest.mark.parametrize("name", ["forks.paginated", "compressed.legacy", "images.paginated", "old_0.20.0_basic"])
+def test_every_file(name: str, corpus: Corpus, open_store: OpenStore, ask: Ask) -> None:
+    """Every derived file of every thread, with an index and without one."""
+    home = corpus(name).home
+    store = open_store(home)
+    for _ in range(2):
+        for thread in store.thread_ids():
+            for view in View:
+                shown = ask("show", thread, view.value, "--store", home).out
+                assert shown.encode() == content(store, store.project(thread, view))
+        ask("index", home)
+
+
+def test_as_mounted(lab: Lab) -> None:
+    """The same as `cat` of the mounted file; thread.json is what is shown unless another one is named."""
+    thread = lab.sample.add(1, "hello", HOSTILE)
+    lab.mount()
+    for view in View:
+        path = lab.thread(thread) / ("lineage" if view is View.LINEAGE else "") / view.value
+        assert lab.run("show", thread, view.value, "--store", lab.sample.root).stdout.encode() == path.read_bytes()
+    assert (
+        lab.run("show", thread, CODEX_HOME=str(lab.sample.root)).stdout.encode()
+        == (lab.thread(thread) / "thread.json").read_bytes()
+    )
+
+
+def test_a_reader_that_goes_away(lab: Lab) -> None:
+    """`head` ends early; that is no error, and nothing is said."""
+    thread = lab.sample.add(1, *("x" * 10_000 for _ in range(1000)))
+    command = [sys.executable, "-m", "rolloutfs", "show", thread, "full_history.jsonl", "--store", str(lab.sample.root)]
+    with subprocess.Popen(command, env=lab.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(1) == b"{"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(DEADLINE) == 0
+
+
+def test_names_and_beginnings(copy_store: CopyStore, open_store: OpenStore, ask: Ask) -> None:
+    """A thread is found by the beginning of its id in any case, and by its name where only one has it."""
+    home = copy_store("named.legacy").home
+    store = open_store(home)
+    names = {thread: store.name(thread) for thread in store.thread_ids()}
+    thread = next(thread for thread, name in names.items() if name == "New name")
+    whole = ask("show", thread, "--store", home).out
+    for wanted in (thread[:13], thread.upper(), "New name"):
+        assert ask("show", wanted, "--store", home).out == whole
+    assert "threads are called 'First name'" in ask("show", "First name", "--store", home, code=8).err
+    assert "give more of it" in ask("show", thread[:4], "--store", home, code=8).err
+    for wanted in ("nobody", "", "../x", HOSTILE.replace("\0", "")):
+        error = ask("show", wanted, "--store", home, code=8).err
+        assert "There is no thread" in error
+        assert_harmless(error)
+        assert error.count("\n") == 1
+
+
+def test_refusals(copy_store: CopyStore, ask: Ask, tmp_path: Path) -> None:
+    """Another file, a file that can't be given, no store: a sentence and a code each."""
+    home = copy_store("revert_forked.paginated").home
+    (first, *_) = sorted(home.rglob("rollout-*.jsonl"))
+    assert "has no file 'x\\x1b'" in ask("show", "01", "x\x1b", "--store", home, code=2).err
+    assert "no store" in ask("show", "01", "--store", tmp_path / "none", code=3).err
+    heads = [path for path in sorted(home.rglob("rollout-*.jsonl")) if path != first]
+    first.unlink()
+    codes = set()
+    for path in heads:
+        thread = path.stem[28:64]
+        try:
+            ask("show", thread, "effective_history.jsonl", "--store", home, code=9)
+            codes.add(9)
+        except AssertionError:
+            ask("show", thread, "effective_history.jsonl", "--store", home)
+    assert codes == {9}
+
+
+def test_damage_stays_as_it_is(sample: SampleStore, ask: Ask, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Bytes that are no UTF-8 come out as they lie in the log."""
+    thread = sample.add(1, "hello")
+    with sample.path(thread).open("ab") as file:
+        file.write(message("again").replace(b"again", b"ag\\u001bain"))
+    assert "ag\\u001bain" in ask("show", thread, "full_history.jsonl", "--store", sample.root).out
