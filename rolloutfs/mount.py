@@ -32,7 +32,7 @@ from threadstore.index import IndexReader
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import checks, indexing, journal, logs, readme, requestloop, spoolfolder
+from rolloutfs import checks, indexing, journal, logs, notify, readme, requestloop, spoolfolder
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.journal import Journal
@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 _FILES = 8192  # open files that we would like to be allowed
 _PATIENCE = 30.0  # seconds for a mount to answer for the first time
 _READY = b"ready"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # each asks for the end
 _PRIVATE_JOURNAL = "operations.partial"  # where there is no state folder; the spool doesn't remove what is called so
 
 
@@ -71,6 +72,7 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
     user.
     """
     logs.to_terminal()
+    manager = notify.take()
     root = checks.store_root(request.store)
     checks.fuse()
     place = checks.mountpoint(request.mountpoint, root, replace=request.replace)
@@ -89,7 +91,12 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
         spool.remove()
         raise
     if request.foreground:
-        server.serve(lambda: say(f"{root} is mounted on {place}. Ctrl-C unmounts it."))
+
+        def ready() -> None:
+            say(f"{root} is mounted on {place}. Ctrl-C unmounts it.")
+            manager.ready(f"{root} is mounted on {place}")
+
+        server.serve(ready, manager.stopping)
         return
     log_target, log_path = log
     _in_background(server, place, log_target)
@@ -138,8 +145,9 @@ class _Server:
         """Let go of the mount without ending it: another process serves it."""
         pyfuse3.close(unmount=False)
 
-    def serve(self, ready: Callable[[], None]) -> None:
-        """Answer until the mount is gone or a signal asks for the end; `ready` is called before the first answer.
+    def serve(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
+        """Answer until the mount is gone or a signal asks for the end; `ready` is called before the first answer, and
+        `ending` after the last.
 
         Raises whatever went wrong inside; the mount is then left dead.
         """
@@ -147,14 +155,16 @@ class _Server:
         try:
             _allow_files()
             requestloop.enable(WAITING)
-            trio.run(self._main, ready)
+            trio.run(self._main, ready, ending)
             clean = True
         finally:
+            for number in _SIGNALS:  # a second one, as of a service manager after its ExecStop, would leave the spool
+                signal.signal(number, signal.SIG_IGN)
             pyfuse3.close(unmount=clean)
             self._spool.remove()
 
-    async def _main(self, ready: Callable[[], None]) -> None:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+    async def _main(self, ready: Callable[[], None], ending: Callable[[], None]) -> None:
+        with trio.open_signal_receiver(*_SIGNALS) as signals:
             async with open_pool(self._place) as pool:
                 self._engine.use(pool)
 
@@ -170,7 +180,10 @@ class _Server:
                     await nursery.start(pool.warm)
                     self._operations.controls.use(nursery)
                     ready()
-                    await _answer()
+                    try:
+                        await _answer()
+                    finally:
+                        ending()
                     await self._operations.controls.finish()
                     nursery.cancel_scope.cancel()
 

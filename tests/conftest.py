@@ -38,7 +38,7 @@ settings.register_profile("ci", parent=settings.get_profile("quick"), derandomiz
 settings.register_profile("hunt", parent=settings.get_profile("quick"), max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "quick"))
 
-LAYERS = ("core", "tree", "operations", "commands", "mount", "faults", "interop", "bench")
+LAYERS = ("core", "tree", "operations", "commands", "mount", "faults", "system", "interop", "bench")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

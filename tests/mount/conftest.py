@@ -106,7 +106,7 @@ class Lab:
             text=True,
         )
 
-    def mount(self, *options: str, patch: str = "") -> subprocess.Popen[bytes]:
+    def mount(self, *options: str, patch: str = "", **environment: str) -> subprocess.Popen[bytes]:
         """Serve the sample store in the foreground; returns once the mount answers. `patch` is run in the server
         first.
         """
@@ -115,7 +115,7 @@ class Lab:
         with log:
             server = subprocess.Popen(
                 [sys.executable, "-c", script, "mount", "-f", *options, str(self.sample.root), str(self.mountpoint)],
-                env=self.environment,
+                env={**self.environment, **environment},
                 stdout=subprocess.DEVNULL,
                 stderr=log,
             )
