@@ -216,7 +216,7 @@ def install_command(store: str | None, mountpoint: str | None, now: bool) -> Non
 
         service.install(store or os.environ.get("CODEX_HOME"), mountpoint, click.echo, now=now)
 
-    _exit(run)
+    finish(run)
 
 
 @service_group.command("uninstall")
@@ -229,7 +229,7 @@ def uninstall_command(now: bool) -> None:
 
         service.uninstall(click.echo, now=now)
 
-    _exit(run)
+    finish(run)
 
 
 def _line(words: tuple[str, ...], *, dry_run: bool) -> Callable[[], bytes]:
