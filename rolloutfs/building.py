@@ -31,7 +31,10 @@ def build(store: str, say: Callable[[str], None], how: str, *, as_json: bool) ->
     spool = spoolfolder.make(root, os.path.join(root, "sessions"), os.path.join(root, "archived_sessions"))
     try:
         with closing(Indexer(ThreadStore(root, Spool(spool.path), index=IndexReader(path)), path)) as indexer:
-            entered, total = catch_up(indexer)
+            try:
+                entered, total = catch_up(indexer)
+            except sqlite3.Error:  # a damaged one has been thrown away
+                entered, total = catch_up(indexer)
     except (sqlite3.Error, OSError) as error:
         raise MountError(f"The index {path} can't be written: {error}.", Exit.FAILED) from error
     except StoreError as error:

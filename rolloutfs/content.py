@@ -41,6 +41,7 @@ PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has
 KNOWN: Final = 20_000  # files whose size is remembered
 _RETRY = 1.0  # seconds that the kernel's second walk along a path may take
 _ASK_AGAIN = 2.0  # seconds until the index may know more of a thread
+_MOVES = 3  # times that a thread's files may be moved while we look at them
 _ATTEMPTS = 4  # at a content that is replaced again and again while we look
 
 
@@ -324,11 +325,13 @@ class Contents:
 
     async def _version(self, node: Node, *, with_extents: bool) -> Version:
         """What the file contains now."""
-        try:
-            return await self._look(node, with_extents=with_extents)
-        except (KeyError, FileNotFoundError):  # archived or compressed since we looked at the folders?
-            if not node.thread or not self._engine.store.refresh():
-                raise
+        for _ in range(_MOVES):
+            try:
+                return await self._look(node, with_extents=with_extents)
+            except (KeyError, FileNotFoundError):  # archived or compressed since we looked at the folders?
+                self._engine.store.refresh()
+                if node.thread not in self._engine.store:
+                    raise
         return await self._look(node, with_extents=with_extents)
 
     async def _look(self, node: Node, *, with_extents: bool) -> Version:

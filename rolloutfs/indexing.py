@@ -24,6 +24,7 @@ PAUSE: Final = 2.0  # seconds after the mount, and after a change, until it is w
 UNWATCHED: Final = 300.0  # seconds between passes over a store of which no changes are told
 _AGAIN = 3600.0  # seconds between passes over a store that is watched: a name may change without its thread's log
 _STEP = 0.5  # seconds of one step: another mount may take its turn, and a reader sees what is done
+_ATTEMPTS = 3
 _BUSY = 30.0  # seconds until it is tried again while another process builds the index
 _MANY = 1000  # threads; more that changed at once are a pass over all
 
@@ -51,14 +52,17 @@ class Indexing:
         self._wake.set()
 
     async def run(self, pool: Pool) -> None:
-        """Work until cancelled, or until the index can't be written."""
-        try:
-            while True:
-                await trio.sleep(PAUSE)
-                await self._pass(pool)
-                await self._follow(pool)
-        except OSError as error:
-            log.info("The index %s can't be kept (%s): answers are computed instead.", self._path, error)
+        """Work until cancelled, or until the index can't be written. A damaged one is thrown away by the first pass and
+        built by the second.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                while True:
+                    await trio.sleep(PAUSE)
+                    await self._pass(pool)
+                    await self._follow(pool)
+            except Exception as error:  # noqa: BLE001  nothing depends on it, so nothing may end with it
+                log.info("Attempt %d: the index %s can't be kept (%r).", attempt + 1, self._path, error)
 
     async def _pass(self, pool: Pool) -> None:
         """Look at every thread."""

@@ -15,6 +15,7 @@ import logging
 import os
 import sqlite3
 import time
+from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -38,7 +39,8 @@ _GENERATION = 16  # bytes of each
 _DIGEST = 16  # bytes
 _PATIENCE = 0.05  # seconds to wait for a lock
 _AGAIN = 1.0  # seconds until it is looked again whether the file is the same
-_COLUMNS = ", ".join(("rollout", "made_from", "facts", "generations", "last_record_ns", *SIZES.values()))
+_KEPT = ("rollout", "made_from", "facts", "generations", "last_record_ns", *SIZES.values())
+_COLUMNS = ", ".join(("digest", *_KEPT))
 _ONE = f"SELECT {_COLUMNS} FROM threads WHERE id = ?"
 _TURNS = "SELECT id, number, file FROM turns WHERE thread_id = ? ORDER BY rowid"
 _PROBLEMS = 'SELECT code, file, "offset", length, message, consequence FROM problems WHERE thread_id = ? ORDER BY rowid'
@@ -87,11 +89,15 @@ class IndexReader:
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._looked = 0.0
+        self._last: tuple[str, float, Entry | None] = ("", 0.0, None)  # a thread is asked for several times in a row
 
     def entry(self, thread_id: str) -> Entry | None:
         """What it says of a thread; None when it says nothing."""
-        rows = self._all(_ONE, thread_id)
-        return _entry(rows[0]) if rows else None
+        now = time.monotonic()
+        if self._last[0] != thread_id or now > self._last[1]:
+            rows = self._all(_ONE, thread_id)
+            self._last = (thread_id, now + _AGAIN, _entry(rows[0]) if rows else None)
+        return self._last[2]
 
     def summary(self, thread_id: str) -> Summary | None:
         """What a list tells of a thread; to be used with its entry."""
@@ -117,17 +123,15 @@ class IndexReader:
         rows = self._all("SELECT data FROM passes WHERE thread_id = ? AND kind = ?", thread_id, kind)
         return rows[0][0] if rows else None
 
-    def edges(self) -> tuple[dict[str, tuple[str | None, str | None, str]], list[str]]:
-        """Of all threads in it: where their selected rollouts lead to, by path (forked from, parent, name as an agent),
-        and the paths of those that lead nowhere.
+    def edges(self) -> Iterator[tuple[Basis, str | None, str | None, str]]:
+        """Of all threads in it: the selected rollout as it was then, the thread that it was forked from, its parent,
+        and its name as an agent.
         """
-        leading, alone = {}, []
-        for path, forked_from, parent, agent in self._all("SELECT rollout, forked_from, parent, agent FROM threads"):
-            if forked_from is None and parent is None:
-                alone.append(path)
-            else:
-                leading[path] = (forked_from, parent, agent or "agent")
-        return leading, alone
+        for forked_from, parent, agent, *row in self._all(
+            f"SELECT forked_from, parent, agent, {_COLUMNS} FROM threads"
+        ):
+            if row[0] == _digest(row[1:]):
+                yield Basis(*orjson.loads(row[2])[0]), forked_from, parent, agent or "agent"
 
     def close(self) -> None:
         """Let go of the file."""
@@ -142,7 +146,7 @@ class IndexReader:
             return []
         try:
             return connection.execute(query, values).fetchall()
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001  a damaged file makes sqlite3 raise what it doesn't document
             log.info("%s can't be read: %s", self.path, error)
             self.close()
             return []
@@ -156,7 +160,7 @@ class IndexReader:
             if identity != self._identity:
                 self.close()
                 if identity is not None:
-                    with contextlib.suppress(sqlite3.Error):
+                    with contextlib.suppress(Exception):
                         self._connection, self._identity = connect(self.path), identity
         return self._connection
 
@@ -177,13 +181,10 @@ def entries(connection: sqlite3.Connection, after: str, before: str) -> dict[str
 
 def _entry(row: tuple[Any, ...]) -> Entry | None:
     """An entry from its columns; None when they don't fit together."""
-    rollout, made_from, facts, generations, last, *sizes = row
-    try:
-        basis = tuple(Basis(*one) for one in orjson.loads(made_from))
-    except (ValueError, TypeError):
+    digest, _, made_from, facts, generations, last, *sizes = row
+    if digest != _digest(row[1:]):
         return None
-    if not basis or basis[0].path != rollout or len(generations) != _GENERATION * len(View):
-        return None
+    basis = tuple(Basis(*one) for one in orjson.loads(made_from))
     outlines = {
         view: Outline(size, basis, generations[number * _GENERATION : (number + 1) * _GENERATION])
         for number, (view, size) in enumerate(zip(View, sizes, strict=True))
@@ -200,20 +201,25 @@ def packed_extents(extents: Extents) -> bytes | None:
     return blake2b(data, digest_size=_DIGEST).digest() + data
 
 
-def unpacked_extents(data: bytes) -> Extents | None:
-    """The same extents; None when they were damaged, which SQLite doesn't notice."""
-    if blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
+def unpacked_extents(data: object) -> Extents | None:
+    """The same extents; None when they were damaged."""
+    if not isinstance(data, bytes) or blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
         return None
     return Extents.from_bytes(zstandard.decompress(data[_DIGEST:]))
 
 
+def _digest(values: Iterable[object]) -> bytes:
+    """Tells that one of the columns was damaged, which SQLite doesn't notice."""
+    return blake2b(repr(tuple(values)).encode(), digest_size=_DIGEST).digest()
+
+
 def packed(entry: Entry) -> dict[str, object]:
-    """The columns of an entry."""
+    """The columns of an entry. Raises TypeError for a path that is no text."""
     generations = b"".join(
         entry.outlines[view].generation if view in entry.outlines else bytes(_GENERATION) for view in View
     )
     sizes = {column: entry.outlines[view].size if view in entry.outlines else None for view, column in SIZES.items()}
-    return {
+    columns: dict[str, object] = {
         "rollout": entry.made_from[0].path,
         "made_from": orjson.dumps(list(map(tuple, entry.made_from))).decode(),
         "facts": entry.facts,
@@ -221,3 +227,4 @@ def packed(entry: Entry) -> dict[str, object]:
         "last_record_ns": entry.last_record_ns,
         **sizes,
     }
+    return columns | {"digest": _digest(columns[name] for name in _KEPT)}

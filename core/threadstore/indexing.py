@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from threadstore import index
-from threadstore.errors import StoreError
 from threadstore.index import SIZES, Entry
 from threadstore.names import RolloutFile
 from threadstore.projection import Projection, View
@@ -133,10 +132,15 @@ class Indexer:
             connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             self.close()
-            if error.sqlite_errorcode & 0xFF not in _PASSING:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # there is none where Python found it
+            if code & 0xFF not in _PASSING:
                 log.warning("%s can't be used (%s): the next pass builds it anew.", self.path, error)
                 _unlink(self.path)
             raise
+        except UnicodeDecodeError as error:
+            self.close()
+            _unlink(self.path)
+            raise sqlite3.DatabaseError(f"a text is damaged: {error}") from error
         except BaseException:
             self.close()  # which takes back what was not committed
             raise
@@ -150,7 +154,7 @@ class Indexer:
         self.close()
         if identity is None:
             _sweep(self.path)
-            _create(self.path)
+            _create(self.path, self._store.root)
         self._connection, self._identity = index.connect(self.path), index.identity_of(self.path)
         self._connection.execute("PRAGMA synchronous = NORMAL")
         return self._connection
@@ -158,29 +162,34 @@ class Indexer:
     # Entries
 
     def _enter(self, connection: sqlite3.Connection, thread: str, known: Entry | None) -> int:
-        """Bring one entry up to date; 1 when it had to be."""
+        """Bring one entry up to date; 1 when it had to be. A thread that can't be entered is left out."""
+        connection.execute("SAVEPOINT entry")
         try:
             if known is not None and self._store.is_entry_current(thread, known):
                 return 0
             entry, made = self._store.make_entry(thread)
             rows = _rows(self._store, thread, entry, made)
             said = self._store.texts(thread, _text_pass(connection, thread))
-        except (StoreError, OSError, KeyError, UnicodeEncodeError) as error:
-            # Of what can't be read its own problems.jsonl tells; a folder may have a name that is no text.
-            log.debug("Thread %s is not entered: %s", thread, error)
-            if known is not None:
-                _remove(connection, [thread])
+            _remove(connection, [thread], texts=not said.goes_on)
+            _put(connection, rows)
+            _put_texts(connection, thread, said)
+        except sqlite3.DatabaseError:
+            raise
+        except Exception as error:  # noqa: BLE001  of what can't be read its own problems.jsonl tells
+            log.debug("Thread %s is not entered: %r", thread, error)
+            connection.execute("ROLLBACK TO entry")
+            _remove(connection, [thread])
             return int(known is not None)
-        _remove(connection, [thread], texts=not said.goes_on)
-        _put(connection, rows)
-        _put_texts(connection, thread, said)
+        finally:
+            if connection.in_transaction:
+                connection.execute("RELEASE entry")
         return 1
 
 
 # The schema, in terms that people know from the files of the mount
 
 
-def _create(path: str) -> None:
+def _create(path: str, root: str) -> None:
     """An empty index, under its name only when it is whole."""
     from sqlite_utils import Database
 
@@ -190,8 +199,16 @@ def _create(path: str) -> None:
     database = Database(building)
     texts = dict.fromkeys(("id", *_TEXTS, "agent", "branch", "commit_hash"), str)
     numbers = dict.fromkeys(("archived", *_COUNTS, "total_tokens", "own_tokens", *SIZES.values()), int)
-    inner = {"rollout": str, "last_record_ns": int, "made_from": str, "facts": bytes, "generations": bytes}
+    inner = {
+        "rollout": str,
+        "last_record_ns": int,
+        "made_from": str,
+        "facts": bytes,
+        "generations": bytes,
+        "digest": bytes,
+    }
     columns: dict[str, Any] = texts | numbers | inner
+    database.table("store").insert({"root": os.fsencode(root), "edition": index.edition()})
     database.table("threads").create(columns, pk="id")
     database.table("rollouts").create(
         {"path": str, "id": str, "thread_id": str, "archived": int, "compressed": int, "selected": int}
@@ -236,15 +253,27 @@ def _create(path: str) -> None:
 
 
 def _sweep(path: str) -> None:
-    """Remove indexes of this store that other editions of the library have left."""
+    """Remove old indexes: of this store by other editions of the library, and of stores that are gone."""
     folder, name = os.path.split(path)
     for other in os.listdir(folder):
         old = os.path.join(folder, other)
-        if other.endswith(".sqlite") and other.partition("-")[0] == name.partition("-")[0]:
-            with contextlib.suppress(OSError):
-                if time.time() - os.stat(old).st_mtime > _STALE:
-                    _unlink(old)
-                    os.unlink(old + ".lock")
+        if not other.endswith(".sqlite") or other == name:
+            continue
+        with contextlib.suppress(OSError):
+            same = other.partition("-")[0] == name.partition("-")[0]
+            if time.time() - os.stat(old).st_mtime > _STALE and (same or _is_orphaned(old)):
+                _unlink(old)
+                os.unlink(old + ".lock")
+
+
+def _is_orphaned(path: str) -> bool:
+    """True for the index of a store that is no longer there."""
+    try:
+        with contextlib.closing(index.connect(path)) as connection:
+            (root,) = connection.execute("SELECT root FROM store").fetchone()
+            return not os.path.isdir(os.fsdecode(root))
+    except Exception:  # noqa: BLE001  it is no index of this kind
+        return False
 
 
 def _unlink(path: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from threadstore.errors import StoreError
@@ -39,6 +40,12 @@ class Edge(NamedTuple):
 
 
 _ALONE = Edge(None, None, "")
+
+
+def edge_of(forked_from: object, parent: object, nickname: str) -> Edge:
+    """The edge that recorded ids make."""
+    edge = Edge(_thread_id(forked_from), _thread_id(parent), nickname)
+    return _ALONE if edge.forked_from is None and edge.parent is None else edge
 
 
 class Edges(NamedTuple):
@@ -87,25 +94,21 @@ class Neighbours:
         """True when the trees were made for that version of the catalog."""
         return self._version == version
 
-    @property
-    def is_new(self) -> bool:
-        """True before anything was read."""
-        return not self._read
-
     def unread(self, heads: Iterable[RolloutFile]) -> list[RolloutFile]:
         """Those whose session metas have not been read yet."""
         return [rollout for rollout in heads if rollout.path not in self._read]
 
-    def look(self, rollouts: Iterable[RolloutFile]) -> Edges:
-        """Read the session metas of rollouts."""
+    def look(self, rollouts: Iterable[RolloutFile], known: Mapping[Basis, Edge] = MappingProxyType({})) -> Edges:
+        """Read the session metas of rollouts; `known` are edges that an index has of files as they were."""
         found = Edges({}, [])
         for rollout in rollouts:
             try:
-                edge = self._edge(rollout)
+                edge = known.get(self._states.basis(rollout.path)) if known else None
+                edge = self._edge(rollout) if edge is None else edge
             except (OSError, StoreError):  # its own problems.jsonl tells why
                 found.unreadable.append(rollout.path)
                 continue
-            if edge is not _ALONE:
+            if edge != _ALONE:
                 found.leading[rollout.path] = edge
         return found
 
@@ -114,12 +117,6 @@ class Neighbours:
         self._edges.update(found.leading)
         self._read.update(rollout.path for rollout in rollouts)
         self._read.difference_update(found.unreadable)
-
-    def learn_indexed(self, leading: Mapping[str, tuple[str | None, str | None, str]], alone: Iterable[str]) -> None:
-        """Take over what an index says of rollouts, by path: of those that name neighbours, and of the others."""
-        for path, (forked_from, parent, nickname) in leading.items():
-            self._edges[path] = Edge(_thread_id(forked_from), _thread_id(parent), nickname)
-        self._read.update(leading, alone)
 
     def arrange(self, heads: Mapping[str, RolloutFile], version: int) -> None:
         """Make the trees of the selected rollouts, all of which were read."""

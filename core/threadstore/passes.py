@@ -11,6 +11,7 @@ import io
 import pickle
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import EnumType
 from hashlib import blake2b
@@ -18,9 +19,11 @@ from typing import Any, Final
 
 import zstandard
 
+from threadstore.files import pread_exactly
 from threadstore.opened import OpenLineage
 
 _DIGEST = 16  # bytes
+_BLOCK = 1 << 20  # bytes
 #: Modules of ours whose classes passes consist of.
 _OWN: Final = frozenset(
     f"threadstore.{name}" for name in ("errors", "history", "passes", "records", "replay", "scan", "turns", "usage")
@@ -64,6 +67,10 @@ class Pass:
         seams = tuple(lineage.seam(number, end) for number, end in enumerate(ends))
         return cls(lineage.identities(), ends, states, seams, None)
 
+    def is_of(self, now: Pass) -> bool:
+        """True when nothing has changed."""
+        return (self.files, self.ends, self.states) == (now.files, now.ends, now.states)
+
     def continues(self, now: Pass, lineage: OpenLineage) -> bool:
         """True when the same pass can take in what was added."""
         if self.consumed is None or self.files != now.files:
@@ -72,6 +79,47 @@ class Pass:
             return False
         grown = all(old == new or old[0] < new[0] for old, new in zip(self.states, now.states, strict=True))
         return grown and all(lineage.seam(number, end) == self.seams[number] for number, end in enumerate(self.ends))
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Digests of what passes have read of each file, up to its end then, in blocks of `_BLOCK` bytes.
+
+    Another process can't have seen whether a log was also changed in the middle before something was appended, so it
+    compares these before it goes on. That reads the log, but decodes none of it.
+    """
+
+    ends: tuple[int, ...]
+    digests: tuple[tuple[bytes, ...], ...]
+
+    @classmethod
+    def over(cls, lineage: OpenLineage, known: Blocks | None = None) -> Blocks:
+        """Of all files of a lineage; whole blocks that are `known` aren't read again."""
+        before = known.digests if known is not None and len(known.digests) == len(lineage.files) else None
+        digests = []
+        for number, end in enumerate(lineage.ends()):
+            whole = min(known.ends[number], end) // _BLOCK if known is not None and before is not None else 0
+            found = list(before[number][:whole]) if before is not None else []
+            found += _digests(lineage, number, len(found) * _BLOCK, end)
+            digests.append(tuple(found))
+        return cls(lineage.ends(), tuple(digests))
+
+    def are_of(self, lineage: OpenLineage) -> bool:
+        """True when the files of a lineage still begin with the same bytes."""
+        if len(self.digests) != len(lineage.files):
+            return False
+        ends = lineage.ends()
+        return all(
+            end <= ends[number] and tuple(_digests(lineage, number, 0, end)) == self.digests[number]
+            for number, end in enumerate(self.ends)
+        )
+
+
+def _digests(lineage: OpenLineage, number: int, start: int, end: int) -> Iterator[bytes]:
+    descriptor = lineage.files[number].log.descriptor
+    for at in range(start, end, _BLOCK):
+        data = pread_exactly(descriptor, min(_BLOCK, end - at), at)
+        yield blake2b(data, digest_size=_DIGEST).digest()
 
 
 def packed(found: object) -> bytes:

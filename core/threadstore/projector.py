@@ -28,7 +28,7 @@ from threadstore.lines import Line, Log, backward, forward
 from threadstore.metas import REJECTED, Metas
 from threadstore.names import RolloutFile, canonical_id
 from threadstore.opened import OpenFile, OpenLineage, first_dialect, open_rollout
-from threadstore.passes import Pass, packed, unpacked
+from threadstore.passes import Blocks, Pass, packed, unpacked
 from threadstore.projection import Basis, Projection, View
 from threadstore.records import Dialect, Json, Memo, Record, decode, is_blank
 from threadstore.replay import Replay, ReverseScan, history_item, initial_window
@@ -38,7 +38,9 @@ from threadstore.texts import Text, text_of
 
 KINDS = ("scan", "history", "state")  # of passes
 _KEPT = 4  # threads whose passes are kept
-_REMEMBERED = 1 << 20  # bytes of a lineage up to which records are kept from one pass to the next, above which passes
+_REMEMBERED = (
+    1 << 20
+)  # bytes of a lineage up to which records are kept from one pass to the next, and above which passes
 
 _HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
 #: Files that can't be made when the lineage is broken; the others tell what there is.
@@ -67,6 +69,8 @@ class Projector:
         self._kept: OrderedDict[tuple[str, str], object] = OrderedDict()  # passes by thread and kind
         self._memo: tuple[tuple[Basis, ...], Memo] = ((), Memo())
         self.remembered: Callable[[str, str], bytes | None] | None = None  # packed ones of another process
+        self._blocks: dict[str, Blocks] = {}  # what passes over large logs of this process have read
+        self._proven: tuple[tuple[Basis, ...], bool] = ((), False)
 
     def project(self, subject: Subject, view: View) -> Projection:
         """Make one derived file."""
@@ -97,11 +101,13 @@ class Projector:
         except (UnreadableError, TooLargeError):
             return {View.PROBLEMS: self.project(subject, View.PROBLEMS)}
         with lineage:
-            if sum(lineage.ends()) <= _REMEMBERED:
+            if not _is_large(lineage):
                 lineage.decode = self._memo_of(lineage).decode
             basis = tuple(file.basis for file in reversed(lineage.files))
             passes = _Passes(self, subject, lineage, None)
             made = {view: self._make(passes, view) for view in View}
+            if self.remembered is not None and _is_large(lineage):
+                self._blocks[subject.thread_id] = Blocks.over(lineage, self._blocks.get(subject.thread_id))
         return {view: Projection(extents, basis, generation) for view, (extents, generation) in made.items()}
 
     def _memo_of(self, lineage: OpenLineage) -> Memo:
@@ -197,7 +203,7 @@ class Projector:
         known: tuple[Pass, Replay] | None = self._recall(thread_id, kind, lineage)
         now = Pass.over(lineage)
         replay = None
-        if known is not None and known[0].continues(now, lineage):
+        if known is not None and _may_go_on(known[0], now, lineage):
             go_on = _continue if state else _extend
             replay = go_on(known[1], lineage, known[0].consumed or 0)
         if replay is None:
@@ -209,10 +215,23 @@ class Projector:
     def _recall(self, thread_id: str, kind: str, lineage: OpenLineage) -> Any:
         """What is known of the last pass of a kind; it is taken, since going on changes it."""
         known = self._kept.pop((thread_id, kind), None)
-        if known is None and self.remembered is not None and sum(lineage.ends()) > _REMEMBERED:
+        if known is None and self.remembered is not None and _is_large(lineage):
             data = self.remembered(thread_id, kind)
-            known = None if data is None else unpacked(data)
+            known = unpacked(data) if data is not None and self._is_proven(thread_id, lineage) else None
         return known
+
+    def _is_proven(self, thread_id: str, lineage: OpenLineage) -> bool:
+        """True when the files still begin with what passes of another process have read, or of this one."""
+        if thread_id in self._blocks:
+            return True
+        basis = tuple(file.basis for file in lineage.files)
+        if self._proven[0] != basis:
+            data = None if self.remembered is None else self.remembered(thread_id, "blocks")
+            blocks = None if data is None else unpacked(data)
+            self._proven = (basis, isinstance(blocks, Blocks) and blocks.are_of(lineage))
+            if isinstance(blocks, Blocks) and self._proven[1]:
+                self._blocks[thread_id] = blocks
+        return self._proven[1]
 
     def _keep(self, thread_id: str, kind: str, found: object) -> None:
         self._kept[thread_id, kind] = found
@@ -221,7 +240,8 @@ class Projector:
 
     def packed_passes(self, thread_id: str) -> dict[str, bytes]:
         """The passes over a thread that were made last, to be `remembered` in another process."""
-        found = {kind: self._kept.get((thread_id, kind)) for kind in KINDS}
+        found: dict[str, object] = {kind: self._kept.get((thread_id, kind)) for kind in KINDS}
+        found["blocks"] = self._blocks.get(thread_id)
         return {kind: packed(one) for kind, one in found.items() if one is not None}
 
     def scan(self, thread_id: str, lineage: OpenLineage) -> FullScan:
@@ -230,7 +250,7 @@ class Projector:
         now = Pass.over(lineage)
         first = len(lineage.files) - 1
         sources = _sources(lineage)  # the meta of a file that was just begun may have come since
-        if known is not None and known[0].continues(now, lineage) and known[1].sources == sources:
+        if known is not None and _may_go_on(known[0], now, lineage) and known[1].sources == sources:
             scan = known[1]
         else:
             scan = FullScan(sources)
@@ -254,11 +274,11 @@ class Projector:
     def texts(self, subject: Subject, known: bytes | None) -> Texts:
         """What was said in the thread's own rollouts, from where the pass `known` had come to if it can go on."""
         lineage = self.open(self.segments(subject.head.rollout))
-        if sum(lineage.ends()) <= _REMEMBERED:
+        if not _is_large(lineage):
             lineage.decode = self._memo_of(lineage).decode
             return Texts(False, _said(lineage, subject.thread_id, None), None)
         now = Pass.over(lineage)
-        before = None if known is None else unpacked(known)
+        before = unpacked(known) if known is not None and self._is_proven(subject.thread_id, lineage) else None
         goes_on = isinstance(before, Pass) and before.continues(now, lineage)
         start = (before.consumed or 0) if isinstance(before, Pass) and goes_on else 0
         now.consumed = _whole_lines(lineage.files[-1].log)
@@ -328,6 +348,19 @@ class _Passes:
     def problems(self) -> list[Problem]:
         """What is wrong."""
         return self._projector.problems(self.subject, self.lineage, self.scan, self.error)
+
+
+def _is_large(lineage: OpenLineage) -> bool:
+    return sum(lineage.ends()) > _REMEMBERED
+
+
+def _may_go_on(before: Pass, now: Pass, lineage: OpenLineage) -> bool:
+    """True when a pass may take in what was added. A small log is read anew unless nothing has changed: what was
+    written over in its middle is then seen, whatever was appended since.
+    """
+    if before.consumed is None or not (_is_large(lineage) or before.is_of(now)):
+        return False
+    return before.continues(now, lineage)
 
 
 class Texts(NamedTuple):

@@ -29,7 +29,7 @@ from threadstore.index import Entry, IndexReader
 from threadstore.lines import Log, forward
 from threadstore.metas import Metas, agent_of
 from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile, parse_rollout
-from threadstore.neighbours import Edges, Links, Neighbours
+from threadstore.neighbours import Edges, Links, Neighbours, edge_of
 from threadstore.opened import open_rollout
 from threadstore.operations import Operator, Outcome
 from threadstore.projection import Basis, Outline, Projection, StoreView, View
@@ -45,6 +45,7 @@ SELECTION = frozenset({View.THREAD, View.PROBLEMS, View.LINEAGE})
 _TIMES = 200_000  # threads whose times are remembered, about 200 bytes each
 _TIME = struct.Struct("<QQQqq")  # device, inode, size and mtime of the file, time of the last record
 _TAILS = (4 << 10, 64 << 10)  # bytes at the end of a log in which the last time is looked for
+_MANY = 100  # rollouts from which asking the index for all of them is quicker than reading their session metas
 _EXPANSION = 20  # decoded bytes per compressed byte that are assumed for an estimate
 
 
@@ -167,18 +168,20 @@ class ThreadStore:
             return False
         try:
             selected = self.head(thread_id).path == projection.basis[0].path
-            return selected and all(map(self._is_same, projection.basis)) and self._is_chosen(projection.basis)
+            return (
+                selected and all(map(self._is_same, projection.basis)) and self._is_chosen(thread_id, projection.basis)
+            )
         except (KeyError, StoreError, OSError):
             return False
 
     def _is_same(self, basis: Basis) -> bool:
         return self._states.basis(basis.path) == basis
 
-    def _is_chosen(self, basis: tuple[Basis, ...]) -> bool:
-        """True while every inherited file is still the one that is taken for its rollout: a twin may have come."""
+    def _is_chosen(self, thread_id: str, basis: tuple[Basis, ...]) -> bool:
+        """True while each file of another thread is still what is taken for its rollout: a twin may have come."""
         for inherited in basis[1:]:
             rollout = parse_rollout(inherited.path)
-            if rollout is None:
+            if rollout is None or rollout.thread_id == thread_id:
                 continue
             files = self._catalog.of_rollout(rollout.rollout_id)
             if not files or files[-1].path != inherited.path:
@@ -189,13 +192,13 @@ class ThreadStore:
 
     def project(self, thread_id: str, view: View) -> Projection:
         """Make one derived file of a thread. May read all of its log."""
-        named = self._named() if view in SELECTION else ()
+        named = self._named(thread_id) if view in SELECTION else ()
         projection = self._projector.project(self._present(thread_id, named=view is View.THREAD), view)
         return replace(projection, basis=projection.basis + named)
 
     def project_all(self, thread_id: str) -> dict[View, Projection]:
         """Make every derived file of a thread; one that can't be made is left out."""
-        named = self._named()
+        named = self._named(thread_id)
         made = self._projector.project_all(self._present(thread_id))
         return {
             view: replace(projection, basis=projection.basis + named) if view in SELECTION else projection
@@ -206,9 +209,10 @@ class ThreadStore:
         head, row = self._head(thread_id)
         return Subject(thread_id, self.rollouts(thread_id), head, row, self._name(thread_id, row) if named else None)
 
-    def _named(self) -> tuple[Basis, ...]:
-        """The files that may name or select a thread without a new record in its log."""
-        return tuple(map(self._states.basis, (SESSION_INDEX, *(entry[0] for entry in self._database.identity()))))
+    def _named(self, thread_id: str) -> tuple[Basis, ...]:
+        """The files that may name or select a thread, or tell when it began, without a new record in its log."""
+        named = (SESSION_INDEX, *(entry[0] for entry in self._database.identity()))
+        return tuple(map(self._states.basis, named)) + self._others(thread_id)
 
     # What the index keeps
 
@@ -217,7 +221,7 @@ class ThreadStore:
         nothing lasting can be said.
         """
         subject = self._present(thread_id)
-        facts = _facts(subject)
+        facts = self._facts(subject)
         made = self._projector.project_all(subject)
         outlines = {
             view: Outline(projection.size, projection.basis, projection.generation)
@@ -230,18 +234,31 @@ class ThreadStore:
 
     def is_entry_current(self, thread_id: str, entry: Entry) -> bool:
         """True while everything that an entry was made from is as it was. Raises KeyError, StoreError, OSError."""
-        if not all(map(self._is_same, entry.made_from)) or not self._is_chosen(entry.made_from):
+        if not all(map(self._is_same, entry.made_from)) or not self._is_chosen(thread_id, entry.made_from):
             return False
         subject = self._present(thread_id)
-        return subject.head.rollout.path == entry.made_from[0].path and _facts(subject) == entry.facts
+        return subject.head.rollout.path == entry.made_from[0].path and self._facts(subject) == entry.facts
+
+    def _facts(self, subject: Subject) -> bytes:
+        """What derived files depend on besides the content of the thread's lineage: rollouts, selection, names, and
+        when the oldest rollout began.
+        """
+        others = self._others(subject.thread_id)
+        facts = (subject.rollouts, subject.head, subject.row, subject.name, others)
+        return digest(repr(facts).encode("utf-8", "surrogatepass"))
+
+    def _others(self, thread_id: str) -> tuple[Basis, ...]:
+        """All rollouts of a thread that has several."""
+        rollouts = self._catalog.threads[thread_id]
+        return () if len(rollouts) == 1 else tuple(self._states.basis(rollout.path) for rollout in rollouts)
 
     def outlines(self, thread_id: str) -> dict[View, Outline]:
         """What the index knows of the derived files of a thread, as far as it holds."""
         entry = None if self._index is None else self._index.entry(thread_id)
         if entry is None:
             return {}
-        named = self._named()
         try:
+            named = self._named(thread_id)
             if not self.is_entry_current(thread_id, entry):
                 return {}
         except (KeyError, StoreError, OSError):
@@ -427,13 +444,14 @@ class ThreadStore:
         """The rollouts whose session metas `links` would have to read before it can answer."""
         if self._neighbours.is_fresh(self._catalog.version):
             return []
-        if self._index is not None and self._neighbours.is_new:
-            self._neighbours.learn_indexed(*self._index.edges())
         return self._neighbours.unread(self.head(key) for key in self._catalog.threads)
 
     def edges(self, rollouts: list[RolloutFile]) -> Edges:
         """What the session metas of rollouts say of neighbours, for `learn_edges`, also that of another process."""
-        return self._neighbours.look(rollouts)
+        if self._index is None or len(rollouts) < _MANY:
+            return self._neighbours.look(rollouts)
+        known = {basis: edge_of(forked, parent, agent) for basis, forked, parent, agent in self._index.edges()}
+        return self._neighbours.look(rollouts, known)
 
     def learn_edges(self, rollouts: list[RolloutFile], found: Edges) -> None:
         """Take over what `edges` has found out about these rollouts."""
@@ -442,11 +460,6 @@ class ThreadStore:
 
 def _basis(path: str, status: os.stat_result) -> Basis:
     return Basis(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _facts(subject: Subject) -> bytes:
-    """What derived files depend on besides the content of the thread's lineage."""
-    return digest(repr((subject.rollouts, subject.head, subject.row, subject.name)).encode("utf-8", "surrogatepass"))
 
 
 def _read_names(log: Log) -> dict[str, str]:

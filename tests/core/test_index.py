@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 import re
 import shutil
 import sqlite3
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 from threadstore import index, indexing
+from threadstore import store as store_module
 from threadstore.index import SIZES, IndexReader
 from threadstore.indexing import Indexer, Progress
 from threadstore.projection import Outline, View
@@ -286,6 +288,99 @@ def test_it_may_be_deleted_at_any_moment(indexed: Indexed) -> None:
     assert indexed.check()
 
 
+TAMPERED = {
+    "a size": "UPDATE threads SET full_history_bytes = full_history_bytes + 32",
+    "a negative size": "UPDATE threads SET effective_history_bytes = -4",
+    "a size that is none": "UPDATE threads SET effective_history_bytes = 'abc'",
+    "no generations": "UPDATE threads SET generations = NULL",
+    "a time that is none": "UPDATE threads SET last_record_ns = 'x'",
+    "files that are none": "UPDATE threads SET made_from = '[[1]]'",
+    "a text that is none": "UPDATE threads SET rollout = CAST(x'ff' AS TEXT)",
+    "texts everywhere": "UPDATE threads SET facts = 'a', digest = 'b'",
+}
+
+
+@pytest.mark.parametrize("change", TAMPERED)
+def test_a_damaged_row_is_entered_again(indexed: Indexed, change: str) -> None:
+    """SQLite doesn't notice when a value has changed; a row that isn't as it was written says nothing."""
+    before = indexed.check()
+    with closing(sqlite3.connect(indexed.path)) as connection, connection:
+        connection.execute(TAMPERED[change])
+    assert indexed.check() == 0
+    for _ in range(2):
+        try:
+            indexed.build()
+        except sqlite3.Error:
+            continue
+    assert indexed.check() == before
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_flipped_bits(indexed: Indexed, seed: int) -> None:
+    """Whatever is left of an index, it never says what is wrong, and never does harm."""
+    chance = random.Random(seed)
+    indexed.indexer.close()
+    with closing(sqlite3.connect(indexed.path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = bytearray(indexed.path.read_bytes())
+    for _ in range(20):
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    indexed.path.write_bytes(data)
+    store = indexed.store()
+    for thread in store.thread_ids():
+        for view, outline in store.outlines(thread).items():
+            assert outline.size == store.project(thread, view).size
+    for _ in range(3):
+        try:
+            indexed.build()
+        except sqlite3.Error:
+            continue
+    assert indexed.check() > 0
+
+
+@pytest.mark.parametrize("which", [0, -1], ids=["an older rollout", "the selected one"])
+def test_a_folder_whose_name_is_no_text(copy_store: CopyStore, tmp_path: Path, which: int) -> None:
+    """A thread in it is left out; the others are entered."""
+    home = copy_store("revert_all_empty.paginated").home
+    rollout = sorted(home.glob("sessions/*/*/*/*.jsonl"))[which]
+    folder = Path(os.fsdecode(os.fsencode(home) + b"/sessions/2026/11/2\xff"))
+    folder.mkdir()
+    rollout.rename(folder / rollout.name)
+    made = Indexed(home, tmp_path)
+    progress = made.build()
+    made.check()
+    assert made.build().total == progress.total
+
+
+def test_when_the_oldest_rollout_says_that_it_began(copy_store: CopyStore, tmp_path: Path) -> None:
+    """A thread began with its oldest rollout, which it may no longer inherit from."""
+    home = copy_store("revert_all_empty.paginated").home
+    made = Indexed(home, tmp_path)
+    made.build()
+    oldest = min(home.glob("sessions/*/*/*/*.jsonl"))
+    data = oldest.read_bytes()
+    oldest.write_bytes(
+        re.sub(rb'"timestamp":"[^"]*","cwd"', b'"timestamp":"2026-11-29T00:00:00Z","cwd"', data, count=1)
+    )
+    assert oldest.read_bytes() != data
+    made.check()
+
+
+def test_links_are_those_of_the_files(copy_store: CopyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the index says of forks counts only for files that are as they were."""
+    monkeypatch.setattr(store_module, "_MANY", 0)
+    home = copy_store("forks.paginated").home
+    made = Indexed(home, tmp_path)
+    made.build()
+    made.check()
+    first, other, *_ = made.store().thread_ids()
+    for log in home.glob("sessions/*/*/*/*.jsonl"):
+        log.write_bytes(
+            log.read_bytes().replace(b'"forked_from_id":"' + first.encode(), b'"forked_from_id":"' + other.encode())
+        )
+    made.check()
+
+
 @pytest.mark.parametrize("damage", ["zeros", "cut", "another", "empty"])
 def test_a_damaged_one_is_built_anew(indexed: Indexed, damage: str) -> None:
     """It is never believed, and the next passes make a sound one."""
@@ -323,14 +418,17 @@ def test_it_is_private_and_keeps_to_itself(indexed: Indexed) -> None:
     mode = stat.S_IMODE(indexed.path.stat().st_mode)
     assert (mode, stat.S_IMODE(indexed.path.parent.stat().st_mode)) == (0o600, 0o700)
     store = indexed.path.name.partition("-")[0]
-    old, young, other = (indexed.path.with_name(f"{name}.sqlite") for name in (f"{store}-old", f"{store}-new", "0-old"))
+    names = (f"{store}-old", f"{store}-new", "0-old", "1-orphan", "2-living")
+    old, young, other, orphan, living = (indexed.path.with_name(f"{name}.sqlite") for name in names)
     for path in (old, young, other):
         path.touch()
-    for path in (old, other):
+    for path, root in ((orphan, b"/no such folder"), (living, os.fsencode(indexed.home))):
+        Database(path).table("store").insert({"root": root})
+    for path in (old, other, orphan, living):
         os.utime(path, (0, 0))
     indexed.path.unlink()
     assert indexed.indexer.advance("", 1e9) is not None
-    assert [path.exists() for path in (old, young, other)] == [False, True, True]
+    assert [path.exists() for path in (old, young, other, orphan, living)] == [False, True, True, False, True]
 
 
 def test_people_can_read_it(corpus: Corpus, tmp_path: Path) -> None:
@@ -339,6 +437,7 @@ def test_people_can_read_it(corpus: Corpus, tmp_path: Path) -> None:
     made.build()
     database = Database(made.path)
     names = {name for name in database.table_names() if not name.startswith("texts_fts")}
+    names.remove("store")  # one row: where the store is
     assert names == {"threads", "rollouts", "turns", "problems", "extents", "passes", "texts"}
     assert database.table("texts").detect_fts() == "texts_fts"
     for name in names - {"threads"}:

@@ -18,6 +18,7 @@ from threadstore.store import ThreadStore
 
 from tests.core.logs import Log, assistant
 from tests.core.logs import Store as Home
+from tests.core.reading import content
 
 _TURNS = 400  # of 20 KB each
 
@@ -77,12 +78,49 @@ def test_an_appended_turn_costs_its_own_bytes(home: tuple[Log, Path, Path], read
     read.clear()
     _enter(tmp_path, place)
     once = 1 << 20  # the first chunk, for the session meta
-    assert added <= sum(read) <= 5 * added + once + (64 << 10) * 8
+    more = 5 * added + once + (64 << 10) * 8
+    blocks = before  # a new process looks once whether all of it is as it was
+    assert added + blocks <= sum(read) <= more + blocks + (1 << 20)
     store, fresh = _store(tmp_path, place), ThreadStore(str(tmp_path / "home"), Spool(str(tmp_path / "spool")))
     (thread,) = store.thread_ids()
     for view, outline in store.outlines(thread).items():
         assert outline.size == fresh.project(thread, view).size
     assert len(store.outlines(thread)) == len(View)
+
+
+def test_in_one_process_no_more_is_read(home: tuple[Log, Path, Path], read: list[int], tmp_path: Path) -> None:
+    """The process that entered the log before doesn't read the old part again."""
+    log, path, place = home
+    indexer = Indexer(_store(tmp_path, place), str(place))
+    for number in (_TURNS, _TURNS + 1):
+        before = len(log.data)
+        _turn(log, number)
+        path.write_bytes(log.data)
+        read.clear()
+        assert indexer.advance("", 1e9) is not None
+    assert len(log.data) - before <= sum(read) <= 5 * (len(log.data) - before) + (3 << 20)
+
+
+@pytest.mark.parametrize("turn", [3, _TURNS // 2, _TURNS - 1])
+def test_what_was_written_over_is_seen(home: tuple[Log, Path, Path], tmp_path: Path, turn: int) -> None:
+    """A word that was changed in place is gone from everything, although the log has grown since."""
+    log, path, place = home
+    old, new = f"question {turn}".encode(), f"redacted {turn}".encode()
+    data = log.data.replace(old, new)
+    before = len(data)
+    _turn(log, _TURNS)
+    path.write_bytes(data + log.data[before:])
+    for _ in range(2):
+        store = _store(tmp_path, place)
+        (thread,) = store.thread_ids()
+        text = content(store, store.project(thread, View.TURNS))
+        assert new in text
+        assert old + b'"' not in text
+        _enter_again(tmp_path, place)
+
+
+def _enter_again(folder: Path, place: Path) -> None:
+    assert Indexer(_store(folder, place), str(place)).advance("", 1e9) is not None
 
 
 def test_what_was_rewritten_is_read_again(home: tuple[Log, Path, Path], read: list[int], tmp_path: Path) -> None:

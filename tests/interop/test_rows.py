@@ -80,11 +80,11 @@ def shown(home: Path, thread_id: str, before: dict[str, Row], since: int) -> Row
     path = row["rollout_path"].removeprefix(str(home)).replace(thread_id, "ID")
     row |= {"id": "ID", "rollout_path": re.sub(r"\d{4}\D\d\d\D\d\d|T\d\d-\d\d-\d\d|(?<=_)[0-9a-f-]{36}", "", path)}
     for name in TIMES:
-        if f"{name}_ms" not in row:  # a database of an older release, which Codex has yet to bring up to date
+        if name not in row:  # a database of an older release, which Codex has yet to bring up to date
             continue
-        now, then = row[f"{name}_ms"], before.get(thread_id, {}).get(f"{name}_ms")
-        assert row[name] == now // 1000
-        row[name] = row[f"{name}_ms"] = "as before" if now == then else "new" if now >= since else now
+        now, then = row[name], before.get(thread_id, {}).get(name)
+        assert row.get(f"{name}_ms", now * 1000) // 1000 == now
+        row[name] = row[f"{name}_ms"] = "as before" if now == then else "new" if now >= since // 1000 else now
     return row
 
 
@@ -195,10 +195,14 @@ def compare(
     theirs: dict[str, set[Shown]], ours: dict[str, set[Shown]], silent: Collection[str | None] = ()
 ) -> Iterator[str]:
     """How two lists differ. Whether files show a thread in which nothing was said yet, `silent`, depends on records of
-    settings, which Codex writes of itself and we only where the log has some.
+    settings, which Codex writes of itself and we only where the log has some. Pages may lose
+    some of the entries of a reverted thread, see `Codex.listed`.
     """
     for kind in theirs:
         for whose, more, less in (("Codex has", theirs, ours), ("we have", ours, theirs)):
+            often = Counter(shown[0] for shown in more[kind])
+            known = {shown[0] for shown in less[kind]}
             for one in sorted(more[kind] - less[kind], key=str):
-                if kind != "files" or one[0] not in silent:
+                lost = often[one[0]] > 1 and one[0] in known  # a reverted thread has an entry for each rollout
+                if kind != "files" or not (one[0] in silent or lost):
                     yield f"list of {kind}: only {whose} {one}"

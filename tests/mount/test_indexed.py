@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -137,3 +138,25 @@ def test_the_index_never_lies_in_the_store(lab: Lab, threads: list[str]) -> None
     lab.mount(patch=f"import os; os.environ['XDG_CACHE_HOME'] = {inside!r}\n{_AT_ONCE}")
     assert sorted(os.listdir(lab.mountpoint / "threads")) == sorted(threads)
     assert not (lab.sample.root / "cache").exists()
+
+
+@pytest.mark.parametrize("error", ["TypeError('odd')", "RuntimeError('odd')", "MemoryError()"])
+def test_an_error_of_the_index_ends_nothing(lab: Lab, threads: list[str], error: str) -> None:
+    """Nothing depends on the index, so nothing may end with it."""
+    broken = f"def refuse(*arguments): raise {error}"
+    lab.mount(patch=f"{_AT_ONCE}\nfrom rolloutfs import pool, worker\n{_BREAKING}\n{broken}\nbreak_with(refuse)")
+    for _ in range(10):
+        assert sorted(os.listdir(lab.mountpoint / "threads")) == sorted(threads)
+        time.sleep(0.05)
+    assert _listing(lab)
+
+
+_BREAKING = """
+run = pool.Pool.run
+def break_with(refuse):
+    async def other(self, function, *arguments):
+        if function in (worker.index_all, worker.index_some):
+            refuse()
+        return await run(self, function, *arguments)
+    pool.Pool.run = other
+"""
