@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from rolloutfs.commands.times import local, utc
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.harmless import harmless, json_line
 from rolloutfs.table import Column, Row, say, show
+
+log = logging.getLogger(__name__)
 
 _COLUMNS = (
     Column("TIME"),
@@ -58,8 +61,10 @@ def _hits(its: Opened, query: Query, count: int) -> list[Hit]:
         for _ in range(2):  # one that is found to be damaged is removed, and made anew
             try:
                 return _ask(its.store, its.index_path, query, count)
-            except (sqlite3.Error, OSError):
-                continue
+            except MountError:
+                raise
+            except Exception as error:  # noqa: BLE001  a damaged file makes sqlite3 raise what it doesn't document
+                log.info("%s can't be used: %s", its.index_path, error)
     path = os.path.join(its.scratch, "search.sqlite")
     try:
         return _ask(ThreadStore(root, Spool(its.scratch), index=IndexReader(path)), path, query, count)

@@ -71,7 +71,7 @@ def _index(root: str) -> Json:
     try:
         with closing(index.connect(path)) as connection:
             return {"path": path, "bytes": size, "threads": indexed_threads(connection)}
-    except sqlite3.Error:
+    except Exception:  # noqa: BLE001  a damaged file makes sqlite3 raise what it doesn't document
         return {"path": path, "bytes": size, "threads": None}
 
 

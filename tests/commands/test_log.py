@@ -11,7 +11,7 @@ from threadstore.projection import View
 
 from tests.commands.conftest import HOSTILE, Ask, OpenStore, assert_harmless
 from tests.conftest import Corpus
-from tests.tree.sample import SampleStore, line, message
+from tests.tree.sample import DAY, SampleStore, line, message, thread_id
 
 NAMES = [
     "forks.paginated",
@@ -72,15 +72,24 @@ def test_the_last_thread_here(sample: SampleStore, ask: Ask, tmp_path: Path, mon
     sample.add(3, "a", "b", "c", **here, source={"subagent": "review"})
     sample.add(4, "a", "b", "c", "d", folder="archived_sessions", **here)
     sample.add(5, "a", "b", "c", "d", "e", cwd=str(tmp_path / "project2"))
+    for number, place in ((1, DAY), (2, DAY), (3, DAY), (4, "archived_sessions"), (5, DAY)):
+        with sample.path(thread_id(number), place).open("ab") as file:
+            later = 200 + number if number > 2 else number  # than anything in the one that is wanted
+            file.write(turn(1, f"words of {number}") + message("last", second=later))
     sample.append(wanted, "later")
     whole = ask("log", wanted, "--store", sample.root).out
+    assert "words of 2" in whole
     for folder in (project, project / "src"):
         monkeypatch.chdir(folder)
         assert ask("log", "--store", sample.root).out == whole
-    sample.add(6, "x", cwd=str(tmp_path / "link"))
-    sample.append("01a22938-0000-7000-8000-000000000006", *"xyz")
-    monkeypatch.setenv("PWD", str(tmp_path / "link" / "src"))
-    assert "/link" in ask("show", "01a22938-0000-7000-8000-000000000006", "--store", sample.root).out
+    linked = sample.add(6, "x", cwd=str(tmp_path / "link"))
+    with sample.path(linked).open("ab") as file:
+        file.write(turn(1, "through the link") + message("last", second=300))
+    monkeypatch.chdir(project / "src")
+    monkeypatch.setenv("PWD", str(tmp_path / "link" / "src"))  # as a shell that went through the link
+    assert "through the link" in ask("log", "--store", sample.root).out
+    (tmp_path / "link").unlink()
+    (tmp_path / "link" / "src").mkdir(parents=True)  # now the shell's name is that of another folder
+    assert ask("log", "--store", sample.root).out == whole
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PWD")
     assert "was in" in ask("log", "--store", sample.root, code=8).err

@@ -152,7 +152,7 @@ def on_terminal(lab: Lab, columns: int, *arguments: str, **environment: str) -> 
     return written.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("columns", [40, 72, 200])
+@pytest.mark.parametrize("columns", [40, 110, 200])
 def test_fits_the_terminal(columns: int, lab: Lab) -> None:
     """No line is wider, also with letters that take two cells; NO_COLOR means no escape sequence at all."""
     for number in range(3):
@@ -164,5 +164,8 @@ def test_fits_the_terminal(columns: int, lab: Lab) -> None:
     assert len(lines) == 4
     assert max(map(cell_len, lines)) <= columns
     assert all("…" in line for line in lines[1:])
+    if columns > 100:
+        assert "中文" in lines[1]
+        assert "words" in lines[3]
     assert "\x1b[1m" in on_terminal(lab, columns, "ls")
     assert "\x1b" not in on_terminal(lab, columns, "ls", TERM="dumb")

@@ -131,7 +131,7 @@ def test_days_and_order(sample: SampleStore, ask: Ask) -> None:
         hits = ask("search", "--store", sample.root, "--json", "needle", *words).objects
         return [int(hit["thread_id"][-2:], 16) for hit in hits]
 
-    assert found() == [3, 2, 1, 0]
+    assert found() == found("-n", "0") == [3, 2, 1, 0]
     assert found("since:2026-03-02") == [3, 2, 1]
     assert found("until:2026-03-02") == [2, 1, 0]
     assert found("since:2026-03-02", "until:2026-03-02", "-n", "1") == [2]

@@ -29,6 +29,15 @@ def test_every_file(name: str, corpus: Corpus, open_store: OpenStore, ask: Ask) 
         ask("index", home)
 
 
+def test_a_large_file(sample: SampleStore, open_store: OpenStore, ask: Ask) -> None:
+    """One that is written in several pieces is whole."""
+    thread = sample.add(1, *(f"{number} " * 2000 for number in range(300)))
+    shown = ask("show", thread, "full_history.jsonl", "--store", sample.root).out.encode()
+    assert len(shown) > 2 << 20
+    store = open_store(sample.root)
+    assert shown == content(store, store.project(thread, View.FULL_HISTORY))
+
+
 def test_as_mounted(lab: Lab) -> None:
     """The same as `cat` of the mounted file; thread.json is what is shown unless another one is named."""
     thread = lab.sample.add(1, "hello", HOSTILE)
