@@ -479,3 +479,22 @@ def test_a_broken_lineage_has_none(tmp_path: Path) -> None:
     projection = Store(tmp_path / "home", lost).store.project(THREAD, View.TRANSCRIPT)
     assert projection.extents is None
     assert "missing source rollout" in (projection.error or "")
+
+
+def test_a_checkpoint_that_was_taken_back(tmp_path: Path) -> None:
+    """One in a turn that was taken back replaced nothing: what lies before it counts."""
+    log = Log().turn("a", "one").start("b").item(user("two")).said("two", "b")
+    log.compacted("S", replacement_history=[user("two")], window_number=1).complete("b").roll_back(1)
+    shown = text(tmp_path, log)
+    assert headings(shown) == ["Turn 1", "Turn · taken back", "Checkpoint · taken back", "Rollback"]
+    assert "remembered" not in shown
+
+
+def test_turns_of_old_logs(tmp_path: Path) -> None:
+    """Until the end of 2025 only an event after a person's message began a turn: the message belongs to it."""
+    log = Log().item(user("<environment_context></environment_context>"))
+    for name in "ab":
+        log.item(user(name)).said(name).item(assistant(name.upper()))
+    shown = text(tmp_path, log)
+    found = [line.split(" · ")[0] for line in shown.split("\n") if line.startswith("#")][1:]
+    assert found == ["## Turn 1", "### User", "### Assistant", "## Turn 2", "### User", "### Assistant"]
