@@ -28,6 +28,7 @@ Everything is computed from the rollout files when it is read; there is no copy 
 | full_history.jsonl | every record of the lineage, nothing hidden, each with `effective: true` or `false` |
 | world_state.json | world-state baseline, settings of the last turn, context window, tokens |
 | thread.json | name, folder, git, model, times, status, counts, how the replay went |
+| transcript.md | the thread as text for people and `grep -rn`: turns, messages, calls, results, patches, checkpoints |
 | turns.jsonl | one line a turn: id, status, whether it still counts and why, user text, usage |
 | pending_calls.jsonl | tool calls without a recorded result: their effect is unknown |
 | usage.json | tokens; what a fork inherited is counted once |

@@ -155,6 +155,7 @@ _IN_THREAD: dict[int, tuple[str, Kind, View | None]] = {
     7: (View.PENDING_CALLS.value, Kind.VIEW, View.PENDING_CALLS),
     8: (View.USAGE.value, Kind.VIEW, View.USAGE),
     9: (View.PROBLEMS.value, Kind.VIEW, View.PROBLEMS),
+    10: (View.TRANSCRIPT.value, Kind.VIEW, View.TRANSCRIPT),
     16: ("lineage", Kind.LINEAGE, None),
     17: ("rollouts", Kind.ROLLOUTS, None),
 }

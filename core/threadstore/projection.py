@@ -26,6 +26,7 @@ class View(Enum):
     USAGE = "usage.json"
     PROBLEMS = "problems.jsonl"
     LINEAGE = "lineage.json"
+    TRANSCRIPT = "transcript.md"
 
 
 class StoreView(Enum):

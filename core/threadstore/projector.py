@@ -16,9 +16,10 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from threadstore import prompt, views
+from threadstore import prompt, transcript, views
 from threadstore.calls import match_calls
 from threadstore.catalog import Catalog
+from threadstore.effects import Effect
 from threadstore.errors import LineageError, Problem, StoreError, TooLargeError, UnreadableError
 from threadstore.extents import Extents, ExtentsBuilder
 from threadstore.files import pread_exactly
@@ -44,7 +45,7 @@ _REMEMBERED = (
 
 _HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
 #: Files that can't be made when the lineage is broken; the others tell what there is.
-_NEED_LINEAGE = _HISTORIES | {View.WORLD_STATE, View.TURNS, View.USAGE, View.LINEAGE}
+_NEED_LINEAGE = _HISTORIES | {View.WORLD_STATE, View.TURNS, View.USAGE, View.LINEAGE, View.TRANSCRIPT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +184,12 @@ class Projector:
             replay = None if error is not None else passes.state
             summary = _summary(subject, self._metas)
             return _rendered(views.thread(summary, lineage.segments, scan, replay, passes.problems, error))
-        replay = None if error is not None else passes.history
         builder = ExtentsBuilder()
-        views.full_history(scan, replay, lineage.files, builder)
-        return builder.build(), digest(*lineage.identities(), *_marks(replay))
+        if view is View.TRANSCRIPT:
+            generation = transcript.write(scan, passes.effect, lineage, builder)
+            return builder.build(), generation
+        views.full_history(scan, passes.effect, lineage.files, builder)
+        return builder.build(), digest(*lineage.identities(), *_marks(None if error is not None else passes.history))
 
     # The two passes
 
@@ -343,6 +346,11 @@ class _Passes:
     def scan(self) -> FullScan:
         """Everything that happened."""
         return self._projector.scan(self.subject.thread_id, self.lineage)
+
+    @cached_property
+    def effect(self) -> Effect:
+        """Which records count."""
+        return Effect(self.scan, None if self.error is not None else self.history)
 
     @cached_property
     def problems(self) -> list[Problem]:

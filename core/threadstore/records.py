@@ -142,6 +142,18 @@ def decode(line: Line, dialect: Dialect = Dialect.ENVELOPE) -> Record | Skip:
     return _bare(line, document) if dialect is Dialect.BARE else _envelope(line, document, span)
 
 
+def decode_again(line: Line, dialect: Dialect = Dialect.ENVELOPE) -> Record | Skip:
+    """What a line holds that `decode` has taken for a record before: without looking at its fields once more."""
+    if dialect is Dialect.BARE:
+        return decode(line, dialect)
+    document = _loads(line.data)
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else None
+    return Record(
+        line, document["type"], document["payload"], document.get("ordinal"), document["timestamp"], dialect, metadata
+    )
+
+
 class Memo:
     """`decode` for lines that several passes take: each is decoded once, as long as this lives."""
 

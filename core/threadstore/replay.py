@@ -346,7 +346,7 @@ def history_item(record: Record, segment: int) -> tuple[Item, int | None] | None
     line = record.line
     if record.type == "inter_agent_communication":
         return Item(segment, line.start, line.end - line.start, int(Flag.REWRITE | Flag.BOUNDARY), 0), None
-    if record.type != "response_item" or not _is_recorded(record):
+    if record.type != "response_item" or not is_recorded(record):
         return None
     offset, length = record.file_span(*record.payload_span())
     flags, call = describe(record.payload, length)
@@ -361,7 +361,7 @@ def _previous(settings: Json | None) -> Json | None:
     return {key: settings.get(key) for key in ("model", "comp_hash", "realtime_active")}
 
 
-def _is_recorded(record: Record) -> bool:
+def is_recorded(record: Record) -> bool:
     """False for response items that are never history (FORMAT 7.6)."""
     kind = record.kind
     if kind == "message":

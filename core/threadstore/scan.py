@@ -84,6 +84,7 @@ class FullScan:
         starts = [_start_ordinal(source.meta) for source in self.sources]
         self.tracker: Tracker = PaginatedTurns(starts) if self.paginated else LegacyTurns()
         self.attached = bool(leaf.get("attached_thread"))
+        self.copied = not self.paginated and bool(leaf.get("forked_from_id"))  # the log begins with one that was forked
         self.usage = UsageTracker()
         self.segment = 0
         self.offset = 0
@@ -104,6 +105,7 @@ class FullScan:
         self._retried: tuple[bytes, int, int] | None = None  # a damaged line that the next one may repeat
         self._open_turns: set[str] = set()
         self._inherited_marked = False
+        self.forked_at: int | None = None  # in a copied fork: the first byte of its own
 
     @property
     def is_new(self) -> bool:
@@ -199,7 +201,8 @@ class FullScan:
         """A copied fork writes its own settings after the copied records: what was used before them is inherited."""
         leaf = self.sources[-1].meta
         self.cwd = record.payload["thread_settings"].get("cwd") or self.cwd
-        if not self.paginated and leaf.get("forked_from_id") and record.payload.get("thread_id") == leaf.get("id"):
+        if self.copied and self.forked_at is None and record.payload.get("thread_id") == leaf.get("id"):
+            self.forked_at = record.line.start
             self._mark_inherited()
 
     def _mark_inherited(self) -> None:

@@ -5,16 +5,16 @@ Everything here is a pure function of what replay, scan and names have found.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
+from threadstore.effects import Effect
 from threadstore.errors import Problem, StoreError
 from threadstore.extents import ExtentsBuilder
 from threadstore.heads import Head
-from threadstore.history import MADE, History
+from threadstore.history import History
 from threadstore.lineage import Segment, base_of
 from threadstore.metas import REJECTED, agent_of, parent_of
 from threadstore.names import RolloutFile
@@ -65,7 +65,7 @@ def problem_lines(problems: Sequence[Problem], hidden: int = 0) -> bytes:
     return content
 
 
-def full_history(scan: FullScan, replay: Replay | None, files: Sequence[OpenFile], builder: ExtentsBuilder) -> None:
+def full_history(scan: FullScan, effect: Effect, files: Sequence[OpenFile], builder: ExtentsBuilder) -> None:
     """Every record of the lineage in order, with what became of it. Damaged lines are named, not repeated."""
     numbers = [builder.source(file.source) for file in files]
     heads = {
@@ -83,14 +83,13 @@ def full_history(scan: FullScan, replay: Replay | None, files: Sequence[OpenFile
         for effective in (True, False)
         for recovered in (True, False)
     }
-    judge = _Effect(scan, replay)
     damage = {(problem.path, problem.offset): problem for problem in scan.problems}
     for segment, offset, length, kind in zip(*scan.columns, strict=True):
         if kind == Kind.DAMAGED:
             problem = damage.get((scan.sources[segment].path, offset))
             builder.literal(line(_damaged(files[segment].rollout.rollout_id, offset, length, problem)))
         else:
-            head = heads[segment, judge.effective(segment, offset, length, kind), kind == Kind.RECOVERED]
+            head = heads[segment, effect.effective(segment, offset, length, kind), kind == Kind.RECOVERED]
             builder.slice(numbers[segment], offset, length, prefix=head, suffix=b"}\n")
 
 
@@ -100,53 +99,6 @@ def _damaged(rollout_id: str, offset: int, length: int, problem: Problem | None)
         "rollout": rollout_id,
         "damaged": {"offset": offset, "length": length, "code": problem.code if problem else "damaged"},
     }
-
-
-class _Effect:
-    """Which records count: items that are in the history now, the checkpoint that they came from, and what belongs
-    to turns that were not taken back.
-    """
-
-    def __init__(self, scan: FullScan, replay: Replay | None) -> None:
-        self._items: dict[int, list[int]] = {}
-        self._marks: set[tuple[int, int]] = set()
-        if replay is not None:
-            for item in replay.history:
-                if item.segment != MADE:
-                    self._items.setdefault(item.segment, []).append(item.offset)
-            for offsets in self._items.values():
-                offsets.sort()
-            if replay.base is not None:
-                self._marks.add((replay.base.segment, replay.base.offset))
-            self._marks.update(replay.ops)
-        self._dropped: dict[int, tuple[list[int], list[int]]] = {}  # segment -> starts, and the furthest end so far
-        for turn in scan.tracker.turns:
-            if turn.dropped_by is not None:
-                starts, ends = self._dropped.setdefault(turn.start.segment, ([], []))
-                here = turn.end is not None and turn.end.segment == turn.start.segment
-                starts.append(turn.start.offset)
-                ends.append(max([turn.end.end if turn.end is not None and here else 1 << 63, *ends[-1:]]))
-        self._leaf = len(scan.sources) - 1
-        self._meta_seen: set[int] = set()
-
-    def effective(self, segment: int, offset: int, length: int, kind: int) -> bool:
-        """True when the record has a part in what the thread is now."""
-        if kind in (Kind.RECOVERED, Kind.UNKNOWN):
-            return False
-        if kind in (Kind.ITEM, Kind.CHECKPOINT):
-            return (segment, offset) in self._marks or self._has_item(segment, offset, offset + length)
-        if kind == Kind.META:
-            first = segment not in self._meta_seen
-            self._meta_seen.add(segment)
-            return first and segment == self._leaf
-        starts, ends = self._dropped.get(segment, ((), ()))
-        before = bisect_right(starts, offset)
-        return before == 0 or offset >= ends[before - 1]
-
-    def _has_item(self, segment: int, start: int, end: int) -> bool:
-        offsets = self._items.get(segment, [])
-        at = bisect_left(offsets, start)
-        return at < len(offsets) and offsets[at] < end
 
 
 def turns(scan: FullScan) -> bytes:
