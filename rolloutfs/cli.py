@@ -174,6 +174,42 @@ def compact_command(
     _operate("compact", thread, payload, store, dry_run=dry_run)
 
 
+@main.group("service", epilog=_EPILOG)
+def service_group() -> None:
+    """A user service of systemd that mounts at login; `rolloutfs@…` is one for further stores."""
+
+
+_NOW = click.option("--now", is_flag=True, help="Run what systemctl is to be told, instead of showing it.")
+
+
+@service_group.command("install")
+@_STORE
+@click.option("--mountpoint", metavar="DIR", help="Where the tree appears; ~/threads unless it is given.")
+@_NOW
+def install_command(store: str | None, mountpoint: str | None, now: bool) -> None:
+    """Write the units to the folder that systemd reads a user's units from."""
+
+    def run() -> None:
+        from rolloutfs import service
+
+        service.install(store or os.environ.get("CODEX_HOME"), mountpoint, click.echo, now=now)
+
+    finish(run)
+
+
+@service_group.command("uninstall")
+@_NOW
+def uninstall_command(now: bool) -> None:
+    """Remove the units that install wrote, and nothing else."""
+
+    def run() -> None:
+        from rolloutfs import service
+
+        service.uninstall(click.echo, now=now)
+
+    finish(run)
+
+
 def _line(words: tuple[str, ...], *, dry_run: bool) -> Callable[[], bytes]:
     return lambda: os.fsencode(" ".join(("dry-run", *words) if dry_run else words))
 
