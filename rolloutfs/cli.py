@@ -34,7 +34,18 @@ Exit codes:
 """
 
 
-@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """Commands, and what mount.fuse3(8) calls, which knows of none: `rolloutfs STORE DIR -o …`, with absolute paths."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0].startswith("/"):
+            from rolloutfs import mounthelper
+
+            ctx.exit(mounthelper.run(args))
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", prog_name="rolloutfs")
 def main() -> None:
     """A coding agent's threads, mounted as files: ls, cat, grep, tail -f, jq and diff are the user interface."""

@@ -32,7 +32,7 @@ from threadstore.index import IndexReader
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import checks, indexing, journal, logs, notify, readme, requestloop, spoolfolder
+from rolloutfs import checks, identity, indexing, journal, logs, notify, readme, requestloop, spoolfolder
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.journal import Journal
@@ -135,7 +135,8 @@ class _Server:
         if request.read_only:
             wanted.add("ro")
         try:
-            pyfuse3.init(self._operations, mountpoint, wanted)
+            with identity.while_mounting():
+                pyfuse3.init(self._operations, mountpoint, wanted)
         except RuntimeError as error:
             raise MountError(
                 f"The mount was refused ({error}); the reason stands above.{_hint(request.options)}", Exit.FUSE

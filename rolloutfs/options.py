@@ -59,8 +59,10 @@ _GENERIC = frozenset(
 )
 
 
-def parse(values: Iterable[str]) -> Options:
-    """The meaning of options; of `ro` and `rw` the last one counts. MountError for one that we don't know."""
+def parse(values: Iterable[str], *, sloppy: bool = False) -> Options:
+    """The meaning of options; of `ro` and `rw` the last one counts. MountError for one that we don't know, unless
+    `sloppy` (mount -s).
+    """
     passed = set()
     read_only = False
     for option in ",".join(values).split(","):
@@ -69,7 +71,12 @@ def parse(values: Iterable[str]) -> Options:
             read_only = name == "ro"
         elif name in _PASSED_ON:
             passed.add(name)
-        elif name and name not in _GENERIC and not name.startswith(("x-", "X-", "comment=", "uhelper=", "user=")):
+        elif (
+            name
+            and not sloppy
+            and name not in _GENERIC
+            and not name.startswith(("x-", "X-", "comment=", "uhelper=", "user="))
+        ):
             raise MountError(
                 f"-o {name} is not known. Besides the generic ones there are: ro, allow_other.", Exit.USAGE
             )

@@ -108,7 +108,7 @@ def test_verifying_finds_what_is_wrong(lab: Lab) -> None:
 
 
 def test_systemd_reads_a_quoted_path_as_it_is(lab: Lab) -> None:
-    """It finds the program of a strange name, and doesn't find it under another. (Quotes it allows in arguments only.)"""
+    """It finds the program of a strange name, and only that. (Quotes are allowed in arguments alone.)"""
     program = lab.folder / "a %h $HOME %%i b"
     shutil.copy("/bin/true", program)
     unit = lab.folder / "strange.service"
