@@ -53,43 +53,54 @@ def main() -> None:
 
 @main.command("mount", epilog=_EPILOG)
 @click.argument("paths", nargs=-1, required=True, metavar="[STORE] MOUNTPOINT")
-@click.option("-f", "--foreground", is_flag=True, help="Serve in this process until Ctrl-C; log to the terminal.")
-@click.option("--replace", is_flag=True, help="Clear away a dead mount that is left at MOUNTPOINT.")
+@click.option(
+    "-f",
+    "--foreground/--background",
+    default=None,
+    help="Serve in this process until Ctrl-C; log to the terminal.",
+)
+@click.option("--replace/--no-replace", default=None, help="Clear away a dead mount that is left at MOUNTPOINT.")
 @click.option(
     "-o",
     "options",
     multiple=True,
     metavar="OPTIONS",
     help="Mount options, separated by commas. ro is --read-only; other generic ones (noauto, x-...) are accepted and "
-    "mean nothing; allow_other lets other users in, as far as permissions let them.",
+    "mean nothing; allow_other is --allow-other.",
 )
-@click.option("--read-only", is_flag=True, help="Without the control files; what backups are best made from.")
+@click.option(
+    "--read-only/--read-write",
+    default=None,
+    help="Without the control files; what backups are best made from.",
+)
+@click.option(
+    "--allow-other/--no-allow-other", default=None, help="Let other users in, as far as permissions let them."
+)
 @click.option(
     "--index/--no-index",
-    default=True,
-    show_default=True,
-    help="Keep what listings need in an index outside the store, from one mount to the next.",
+    default=None,
+    help="Keep what listings need in an index outside the store, from one mount to the next.  [default: index]",
 )
-def mount_command(
-    paths: tuple[str, ...], foreground: bool, replace: bool, options: tuple[str, ...], read_only: bool, index: bool
-) -> None:
+def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | None) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.
 
     STORE defaults to $CODEX_HOME, then to ~/.codex. The command returns once the tree can be used.
+
+    What isn't given here is looked for in ROLLOUTFS_READ_ONLY and the like, which are true or false, then in
+    ~/.config/rolloutfs/config.toml (read_only = true).
     """
     if len(paths) > 2:
         raise click.UsageError("Give a store and a mountpoint, or a mountpoint alone.")
     store, mountpoint = paths if len(paths) == 2 else (default_store(), paths[0])
 
     def run() -> None:
-        from rolloutfs import mount
+        from rolloutfs import config, mount
         from rolloutfs import options as mount_options
 
         given = mount_options.parse(options)
-        request = mount.Request(
-            store, mountpoint, foreground, replace, given.passed, read_only or given.read_only, with_index=index
-        )
-        mount.mount(request, lambda line: click.echo(line, err=False))
+        for name, value in (("read_only", given.read_only), ("allow_other", given.allow_other)):
+            said[name] = value if said[name] is None else said[name]
+        mount.mount(mount.Request.of(store, mountpoint, config.mount_settings(said)), click.echo)
 
     finish(run)
 

@@ -50,21 +50,23 @@ def find(who: str | None, store: str) -> Identity:
 
 
 def become(identity: Identity) -> None:
-    """Be that user in all but the saved user id, with an environment of the user's own. For root; else nothing."""
-    if os.geteuid() != 0:
-        return
-    known = identity.name != str(identity.uid)
-    if identity.uid != 0:
-        if known:
-            os.initgroups(identity.name, identity.gid)
-        else:
+    """Be that user in all but the saved user id, and in the environment: mount(8) empties that, mount.fuse3 puts root's
+    home into it, and root's own folders are nobody else's. Only root may become somebody else.
+    """
+    if os.geteuid() != identity.uid:
+        if identity.name == str(identity.uid):
             os.setgroups([identity.gid])
+        else:
+            os.initgroups(identity.name, identity.gid)
         os.setresgid(identity.gid, identity.gid, identity.gid)
         os.setresuid(identity.uid, identity.uid, 0)
-        for name in _FOREIGN:
+        for name in ("HOME", *_FOREIGN):
             os.environ.pop(name, None)
+    home = os.environ.get("HOME")
+    if home is None or _owner(home) != identity.uid:
+        os.environ["HOME"] = identity.home
+    os.environ.update(USER=identity.name, LOGNAME=identity.name)
     os.environ.setdefault("PATH", _PATH)
-    os.environ.update(HOME=identity.home, USER=identity.name, LOGNAME=identity.name)
 
 
 def keeps_root() -> bool:
@@ -92,10 +94,10 @@ def while_mounting() -> Iterator[None]:
         os.setresuid(real, real, real)
 
 
-def _owner(store: str) -> int:
+def _owner(path: str) -> int:
     try:
-        return os.stat(store).st_uid
-    except OSError:  # it is for the mount to say what is wrong with it
+        return os.stat(path).st_uid
+    except OSError:  # it is for others to say what is wrong with it
         return 0
 
 

@@ -33,6 +33,7 @@ from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from rolloutfs import checks, identity, indexing, journal, logs, notify, readme, requestloop, spoolfolder
+from rolloutfs.config import MountSettings
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.journal import Journal
@@ -63,6 +64,13 @@ class Request:
     options: frozenset[str] = frozenset()  # for FUSE, besides the ones that are always set
     read_only: bool = False
     with_index: bool = True
+
+    @classmethod
+    def of(cls, store: str, mountpoint: str, settings: MountSettings) -> Request:
+        """A mount with settings from the command line, the environment and the config."""
+        options = frozenset({"allow_other"} if settings.allow_other else ())
+        how = (settings.foreground, settings.replace, options, settings.read_only, settings.index)
+        return cls(store, mountpoint, *how)
 
 
 def mount(request: Request, say: Callable[[str], None]) -> None:

@@ -95,10 +95,13 @@ def _mount(call: Call) -> None:
     identity.become(user)
     if call.fake:
         return
-    from rolloutfs import mount
+    from rolloutfs import config, mount
 
-    request = mount.Request(call.store, call.mountpoint, options=given.passed, read_only=given.read_only)
-    mount.mount(request, click.echo if call.verbose else lambda line: None)
+    said = {"foreground": False, "read_only": given.read_only, "allow_other": given.allow_other}
+    mount.mount(
+        mount.Request.of(call.store, call.mountpoint, config.mount_settings(said)),
+        click.echo if call.verbose else lambda line: None,
+    )
 
 
 def _is_here(namespace: str) -> bool:

@@ -10,13 +10,12 @@ from rolloutfs.errors import Exit, MountError
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `-o` says: the options that FUSE is to be told of, and whether the mount is read-only."""
+    """What `-o` says of settings: None where it says nothing."""
 
-    passed: frozenset[str]
-    read_only: bool
+    read_only: bool | None = None
+    allow_other: bool | None = None
 
 
-_PASSED_ON = frozenset({"allow_other"})
 _GENERIC = frozenset(
     [
         "defaults",
@@ -63,14 +62,13 @@ def parse(values: Iterable[str], *, sloppy: bool = False) -> Options:
     """The meaning of options; of `ro` and `rw` the last one counts. MountError for one that we don't know, unless
     `sloppy` (mount -s).
     """
-    passed = set()
-    read_only = False
+    read_only = allow_other = None
     for option in ",".join(values).split(","):
         name = option.strip()
         if name in ("ro", "rw"):
             read_only = name == "ro"
-        elif name in _PASSED_ON:
-            passed.add(name)
+        elif name == "allow_other":
+            allow_other = True
         elif (
             name
             and not sloppy
@@ -80,4 +78,4 @@ def parse(values: Iterable[str], *, sloppy: bool = False) -> Options:
             raise MountError(
                 f"-o {name} is not known. Besides the generic ones there are: ro, allow_other.", Exit.USAGE
             )
-    return Options(frozenset(passed), read_only)
+    return Options(read_only, allow_other)

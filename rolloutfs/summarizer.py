@@ -13,14 +13,13 @@ import os
 import shlex
 import signal
 import subprocess
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-import platformdirs
 import trio
 
+from rolloutfs import config
+from rolloutfs.config import ConfigError
 from rolloutfs.control import LARGEST, RefusedError
 
 _SECONDS = 300.0  # that a summarizer may take unless the config says otherwise
@@ -37,22 +36,14 @@ class Summarizer:
     seconds: float = _SECONDS
 
 
-def config_file() -> Path:
-    """$XDG_CONFIG_HOME/rolloutfs/config.toml."""
-    return Path(platformdirs.user_config_dir("rolloutfs")) / "config.toml"
-
-
 def configured() -> Summarizer:
     """What the config says now. Raises RefusedError when there is no usable summarizer."""
-    path = config_file()
+    path = config.file()
     try:
-        with path.open("rb") as file:
-            config = tomllib.load(file)
-    except FileNotFoundError:
-        config = {}
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RefusedError(errno.EINVAL, f"{path} can't be read: {error}.") from error
-    value = config.get("summarizer")
+        table = config.load()
+    except ConfigError as error:
+        raise RefusedError(errno.EINVAL, str(error)) from error
+    value = table.get("summarizer")
     if value is None:
         raise RefusedError(
             errno.EINVAL,
@@ -65,7 +56,7 @@ def configured() -> Summarizer:
         raise RefusedError(errno.EINVAL, f"summarizer in {path} is not a command: {error}.") from error
     if not isinstance(command, list) or not command or not all(isinstance(word, str) and word for word in command):
         raise RefusedError(errno.EINVAL, f"summarizer in {path} must be a command: a string, or a list of strings.")
-    seconds = config.get("summarizer_seconds", _SECONDS)
+    seconds = table.get("summarizer_seconds", _SECONDS)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
         raise RefusedError(errno.EINVAL, f"summarizer_seconds in {path} must be a number above 0.")
     return Summarizer(tuple(command), float(seconds))

@@ -637,8 +637,8 @@ def test_a_config_that_names_no_program(lab: Lab, config: str) -> None:
     """A clear refusal that names the file."""
     (thread,) = stock(lab, PAGINATED)
     configure(lab, "")
-    (lab.folder / "config" / "rolloutfs" / "config.toml").write_text(config)
     lab.mount()
+    (lab.folder / "config" / "rolloutfs" / "config.toml").write_text(config)  # from now on; a mount is refused with it
     assert write(lab.thread(thread) / "compact", b'{"strategy":"auto"}') == errno.EINVAL
     assert "config.toml" in answer(lab, thread)["message"]
 

@@ -88,7 +88,7 @@ def inside(lab: Lab, script: str, way: str = "mount.fuse3", fstab: str = "") -> 
             "-uc",
             f"set -e; {setup}\nset +e; cd /; S={lab.sample.root} M={lab.mountpoint}; {script}",
         ],
-        env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "XDG_CACHE_HOME": "/root/not-ours"},
+        env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -129,6 +129,19 @@ def test_root_mounts_for_the_owner_of_the_store(agents: Lab, way: str) -> None:
     assert made
     assert {path.stat().st_uid for path in made} == {AGENT}
     assert [path for path in made if path.suffix == ".log" and path.read_bytes()] == []
+
+
+def test_roots_environment_is_left_behind(agents: Lab) -> None:
+    """Called by hand: the folders that root's variables name get nothing, those of the owner do."""
+    roots = agents.folder / "roots"
+    roots.mkdir()
+    roots.chmod(0o777)
+    variables = f"export XDG_STATE_HOME={roots} XDG_CACHE_HOME={roots} HOME={roots}"
+    done = inside(agents, f"{variables}; /usr/sbin/mount.rolloutfs $S $M -v || exit 90; umount $M", "mount.rolloutfs")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"is mounted on {agents.mountpoint}" in done.stdout
+    assert list(roots.iterdir()) == []
+    assert list((agents.folder / "home").rglob("*.log"))
 
 
 @pytest.mark.parametrize("options", [f"uid={AGENT}", "user=agent"])

@@ -1,0 +1,94 @@
+"""Settings of a mount: the command line before the environment, before config.toml, before what holds otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from rolloutfs import config
+from rolloutfs.config import MountSettings
+from rolloutfs.errors import Exit, MountError
+from tests.mount.conftest import Lab
+
+NAMES = [field.name for field in fields(MountSettings)]
+WORDS = {True: "true", False: "no", None: ""}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of a config.toml that isn't there yet; no setting in the environment."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in NAMES:
+        monkeypatch.delenv(f"ROLLOUTFS_{name.upper()}", raising=False)
+    (tmp_path / "rolloutfs").mkdir()
+    return tmp_path / "rolloutfs" / "config.toml"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_that_says_something_counts(name: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flag, variable and key, each yes, no or silent, in all 27 ways; nothing else changes with them."""
+    usual = MountSettings()
+    for flag, variable, key in product((True, False, None), repeat=3):
+        home.write_text("" if key is None else f"{name} = {str(key).lower()}\n")
+        monkeypatch.setenv(f"ROLLOUTFS_{name.upper()}", WORDS[variable])
+        got = config.mount_settings({name: flag})
+        expected = next((said for said in (flag, variable, key) if said is not None), getattr(usual, name))
+        assert getattr(got, name) is expected, (flag, variable, key)
+        assert [one for one in NAMES if getattr(got, one) != getattr(usual, one)] in ([], [name])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("read_onyl = true\n", "'read_onyl'"),
+        ("[mount]\nread_only = true\n", "'mount'"),
+        ('read_only = "yes"\n', "read_only"),
+        ("index = 1\n", "index"),
+        ("read_only = maybe\n", "line 1"),
+        ("\udcff = 1\n", "can't be read"),
+    ],
+)
+def test_a_config_that_is_wrong(home: Path, text: str, told: str) -> None:
+    """One sentence that names the file and the key; a misspelt key is not passed over."""
+    home.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(MountError) as refused:
+        config.mount_settings({})
+    assert refused.value.code == Exit.USAGE
+    assert str(home) in refused.value.message
+    assert told in refused.value.message
+
+
+def test_a_variable_that_is_wrong(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name and what it says are told."""
+    monkeypatch.setenv("ROLLOUTFS_INDEX", "sometimes")
+    with pytest.raises(MountError, match=r"\$ROLLOUTFS_INDEX must be true or false, not 'sometimes'"):
+        config.mount_settings({})
+
+
+def test_real_mounts(lab: Lab) -> None:
+    """Without control files when the config says so; with them when the environment says no, or an option does."""
+    thread = lab.sample.add(1)
+    place = lab.folder / "config" / "rolloutfs" / "config.toml"
+    place.parent.mkdir(parents=True)
+    place.write_text('read_only = true\nsummarizer = "true"\nindex = false\n')
+    for options, variable, expected in [
+        ((), "", False),
+        ((), "no", True),
+        (("--read-only",), "no", False),
+        (("-o", "rw"), "yes", True),
+        (("-o", "noauto"), "yes", False),
+        (("--read-write",), "yes", True),
+    ]:
+        lab.run("mount", *options, lab.sample.root, lab.mountpoint, ROLLOUTFS_READ_ONLY=variable)
+        assert (lab.thread(thread) / "fork").exists() is expected, (options, variable)
+        lab.run("umount", lab.mountpoint)
+    assert not (lab.folder / "cache" / "rolloutfs" / "index").exists()
+    place.write_text("indx = false\n")
+    told = lab.run("mount", lab.sample.root, lab.mountpoint, code=2).stderr
+    assert str(place) in told
+    assert "'indx'" in told
+    assert lab.run("mount", "--help").stderr == ""
+    assert not lab.is_mounted()
