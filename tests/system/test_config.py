@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from rolloutfs import config
+from rolloutfs.cli import mount_command
 from rolloutfs.config import MountSettings
 from rolloutfs.errors import Exit, MountError
 from tests.mount.conftest import Lab
 
+README = Path(__file__).parents[2] / "README.md"
 NAMES = [field.name for field in fields(MountSettings)]
 WORDS = {True: "true", False: "no", None: ""}
 
@@ -59,6 +61,15 @@ def test_a_config_that_is_wrong(home: Path, text: str, told: str) -> None:
     assert refused.value.code == Exit.USAGE
     assert str(home) in refused.value.message
     assert told in refused.value.message
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_readme_has_every_setting(name: str) -> None:
+    """A line with its flag, variable and key, and what holds otherwise; `mount` knows the flag."""
+    flags = {option for parameter in mount_command.params if parameter.name == name for option in parameter.opts}
+    (line,) = [line for line in README.read_text().split("\n") if f"| `ROLLOUTFS_{name.upper()}` | `{name}` |" in line]
+    assert max(flags, key=len) in line
+    assert line.endswith(f"| `{str(getattr(MountSettings(), name)).lower()}` |")
 
 
 def test_a_variable_that_is_wrong(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
