@@ -19,12 +19,13 @@ from rolloutfs.errors import Exit, MountError
 
 _FOREIGN = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "CODEX_HOME")
 
+_NO_GROUP = 65534  # for who has no entry: any other number may be a group of somebody else's
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # mount(8) hands on none
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user; one without an entry in passwd(5) has its number for a name, and no home."""
+    """A user; one without an entry in passwd(5) has its number for a name, no group to speak of, and no home."""
 
     uid: int
     gid: int
@@ -105,7 +106,7 @@ def _of_number(uid: int) -> Identity:
     try:
         return _of_entry(pwd.getpwuid(uid))
     except KeyError:
-        return Identity(uid, uid, str(uid))
+        return Identity(uid, _NO_GROUP, str(uid))
 
 
 def _of_entry(entry: pwd.struct_passwd) -> Identity:

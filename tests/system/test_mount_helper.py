@@ -144,6 +144,28 @@ def test_roots_environment_is_left_behind(agents: Lab) -> None:
     assert list((agents.folder / "home").rglob("*.log"))
 
 
+def test_an_owner_without_an_entry_in_passwd(agents: Lab) -> None:
+    """A store from another machine: served by the number alone, in no group of anybody's, with no home."""
+    stranger = AGENT + 1
+    temporary = agents.folder / "tmp"
+    temporary.mkdir()
+    temporary.chmod(0o777)
+    for path in (agents.sample.root, *agents.sample.root.rglob("*")):
+        os.chown(path, stranger, 0)
+    script = f"""
+        TMPDIR={temporary} /usr/sbin/mount.rolloutfs $S $M || exit 90
+        server=$(pgrep -u {stranger} -f "$M" | head -1)
+        grep -E '^(Uid|Gid|Groups)' /proc/$server/status
+        umount $M || exit 91
+        tail --pid=$server -f /dev/null
+        """
+    done = inside(agents, script, "mount.rolloutfs")
+    assert (done.returncode, done.stderr) == (0, "")
+    numbers = [*("Uid:", *[str(stranger)] * 4), *("Gid:", *["65534"] * 4), "Groups:", "65534"]
+    assert done.stdout.split() == numbers
+    assert [path.name for path in temporary.rglob("spool-*")] == []
+
+
 @pytest.mark.parametrize("options", [f"uid={AGENT}", "user=agent"])
 def test_a_line_of_fstab(agents: Lab, options: str) -> None:
     """`mount DIR` is enough; ro leaves the control files out, allow_other lets root in without /etc/fuse.conf, and the
