@@ -187,12 +187,18 @@ def test_a_line_of_fstab(agents: Lab, options: str) -> None:
 
 
 def test_root_may_stay_root(agents: Lab) -> None:
-    """uid=0 says so; then it is root who looks in, and the owner who doesn't."""
-    done = inside(
-        agents, f"mount -t fuse.rolloutfs -o uid=0 $S $M || exit 90; ls $M; {_AS_AGENT} ls $M && exit 91; umount $M"
-    )
+    """uid=0 says so; then it is root who looks in, with what its own variables say, and the owner who doesn't."""
+    script = f"""
+        export {" ".join(f"XDG_{name}_HOME={agents.folder}/roots" for name in ("CACHE", "CONFIG", "STATE"))}
+        /usr/sbin/mount.rolloutfs $S $M -o uid=0 || exit 90
+        ls $M
+        {_AS_AGENT} ls $M && exit 91
+        umount $M
+        """
+    done = inside(agents, script, "mount.rolloutfs")
     assert done.returncode == 0, done.stderr
     assert "threads\n" in done.stdout
+    assert {path.stat().st_uid for path in (agents.folder / "roots").rglob("*")} == {0}
 
 
 def test_a_user_mounts_by_fstab(agents: Lab) -> None:
