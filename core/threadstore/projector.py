@@ -44,6 +44,7 @@ _REMEMBERED = (
 )  # bytes of a lineage up to which records are kept from one pass to the next, and above which passes
 
 _HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
+_ANEW = frozenset((View.TRANSCRIPT,))  # made from the records themselves each time
 #: Files that can't be made when the lineage is broken; the others tell what there is.
 _NEED_LINEAGE = _HISTORIES | {View.WORLD_STATE, View.TURNS, View.USAGE, View.LINEAGE, View.TRANSCRIPT}
 
@@ -93,7 +94,9 @@ class Projector:
         return Projection(extents, basis, generation)
 
     def project_all(self, subject: Subject) -> dict[View, Projection]:
-        """Every derived file, for less than one by one costs; what can't be made of a closed file is left out."""
+        """Every derived file, for less than one by one costs. What can't be made of a closed file is left out, and of a
+        large log what would read it again although only a turn was added.
+        """
         rollout = subject.head.rollout
         try:
             lineage = self.open(self.segments(rollout))
@@ -106,7 +109,7 @@ class Projector:
                 lineage.decode = self._memo_of(lineage).decode
             basis = tuple(file.basis for file in reversed(lineage.files))
             passes = _Passes(self, subject, lineage, None)
-            made = {view: self._make(passes, view) for view in View}
+            made = {view: self._make(passes, view) for view in View if not (view in _ANEW and _is_large(lineage))}
             if self.remembered is not None and _is_large(lineage):
                 self._blocks[subject.thread_id] = Blocks.over(lineage, self._blocks.get(subject.thread_id))
         return {view: Projection(extents, basis, generation) for view, (extents, generation) in made.items()}

@@ -343,7 +343,7 @@ def test_extended_attributes(lab: Lab) -> None:
 def test_a_slow_operation_blocks_nobody_else(lab: Lab) -> None:
     """While it waits for its worker, which is stopped, everything else is served; then it is done."""
     (thread,) = stock(lab, PAGINATED)
-    server = lab.mount()
+    server = lab.mount("--no-index")
     assert write(lab.thread(thread) / "fork", b"dry-run latest") == 0
     (worker,) = workers(server.pid)
     os.kill(worker, signal.SIGSTOP)
@@ -363,7 +363,7 @@ def test_a_worker_that_is_killed_in_an_operation(lab: Lab) -> None:
     """EIO, the thread is as before or as after, and the next request is done by another worker."""
     lab.expected.append("A worker process died while it did operate")
     (thread,) = stock(lab, PAGINATED)
-    server = lab.mount()
+    server = lab.mount("--no-index")
     assert write(lab.thread(thread) / "fork", b"dry-run latest") == 0
     before = state(lab.sample.root)
     (worker,) = workers(server.pid)
@@ -385,7 +385,7 @@ def test_an_operation_that_takes_too_long_is_cut_off(lab: Lab) -> None:
     """ETIMEDOUT, and nobody waits for ever."""
     lab.expected.append("was cut off")
     (thread,) = stock(lab, PAGINATED)
-    server = lab.mount(patch="from rolloutfs import engine; engine.OPERATION_SECONDS = 2.0")
+    server = lab.mount("--no-index", patch="from rolloutfs import engine; engine.OPERATION_SECONDS = 2.0")
     assert write(lab.thread(thread) / "fork", b"dry-run latest") == 0
     (worker,) = workers(server.pid)
     os.kill(worker, signal.SIGSTOP)
@@ -398,7 +398,7 @@ def test_an_operation_that_takes_too_long_is_cut_off(lab: Lab) -> None:
 def test_a_signal_does_not_wait_for_an_operation(lab: Lab) -> None:
     """The server ends; the request that was in its worker fails."""
     (thread,) = stock(lab, PAGINATED)
-    server = lab.mount()
+    server = lab.mount("--no-index")
     assert write(lab.thread(thread) / "fork", b"dry-run latest") == 0
     (worker,) = workers(server.pid)
     os.kill(worker, signal.SIGSTOP)

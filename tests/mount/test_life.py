@@ -156,7 +156,7 @@ def test_signals_unmount_cleanly(lab: Lab, number: signal.Signals) -> None:
 def test_a_signal_does_not_wait_for_a_replay(lab: Lab) -> None:
     """A request that a (stopped) worker never answers is cut off with an error when the server is told to end."""
     thread = big_thread(lab)
-    server = lab.mount()
+    server = lab.mount("--no-index")
     (lab.thread(thread) / "turns.jsonl").read_bytes()
     (worker,) = workers(server.pid)
     os.kill(worker, signal.SIGSTOP)
@@ -284,7 +284,7 @@ def wait_for_request(client: subprocess.Popen[str]) -> None:
 def test_workers_are_polite_and_hold_nothing_of_the_mount(lab: Lab) -> None:
     """A worker has a low priority and doesn't hold the FUSE device, which would keep a dead mount hanging."""
     thread = big_thread(lab)
-    server = lab.mount()
+    server = lab.mount("--no-index")
     (lab.thread(thread) / "effective_history.jsonl").read_bytes()
     (worker,) = workers(server.pid)
     assert os.getpriority(os.PRIO_PROCESS, worker) == 15
@@ -297,7 +297,7 @@ def test_a_killed_worker_fails_its_request_and_is_replaced(lab: Lab) -> None:
     """kill -9 while it computes: EIO for what was in flight, and the next request is answered."""
     lab.expected.append("A worker process died")
     thread = big_thread(lab)
-    server = lab.mount()
+    server = lab.mount("--no-index")
     (lab.thread(thread) / "turns.jsonl").read_bytes()
     (worker,) = workers(server.pid)
     os.kill(worker, signal.SIGSTOP)
@@ -317,7 +317,7 @@ def test_a_killed_worker_fails_its_request_and_is_replaced(lab: Lab) -> None:
 def test_workers_end_with_a_killed_server(lab: Lab) -> None:
     """Also when the server gets no chance to tell them."""
     thread = big_thread(lab)
-    server = lab.mount()
+    server = lab.mount("--no-index")
     (lab.thread(thread) / "turns.jsonl").read_bytes()
     left = children(server.pid)
     assert workers(server.pid)
