@@ -16,6 +16,7 @@ import shutil
 import sqlite3
 import stat
 import tempfile
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -40,6 +41,7 @@ _COLUMNS = (
     "attached_thread_parent_id",
 )
 _ATTEMPTS = 5
+RESOLUTION = 50_000_000  # ns within which two changes of a file may bear one mtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class StateDatabase:
         self._scratch = scratch
         self._databases: tuple[list[str], list[str]] = ([], [])  # names in the root, and those of databases among them
         self._identity: Identity | None = None
+        self._is_young = False  # the files may have been written again without a sign of it
         self._connection: sqlite3.Connection | None = None
         self._copy: str | None = None
         self._columns: list[str] = []
@@ -156,10 +159,11 @@ class StateDatabase:
 
     def _refresh(self, files: FileStates) -> None:
         identity = self._identity_in(files)
-        if identity == self._identity:
+        if identity == self._identity and not self._is_young:
             return
         self.close()
         self._identity, self.problem = identity, None
+        self._is_young = is_young(identity)
         if not identity:
             return
         name, log = identity[0][0], identity[1]
@@ -186,6 +190,7 @@ class StateDatabase:
         target = os.path.join(self._copy, "state.sqlite")
         for _ in range(_ATTEMPTS):
             before = self._identity_in(self._system)
+            self._is_young = is_young(before)
             shutil.copyfile(os.path.join(self._root, name), target)
             if before[1][3]:
                 shutil.copyfile(os.path.join(self._root, name + "-wal"), target + "-wal")
@@ -209,6 +214,14 @@ class StateDatabase:
             "threads are selected by file names, as Codex does without a database; "
             "names of paginated threads are not known",
         )
+
+
+def is_young(identity: Identity) -> bool:
+    """True for files that were changed so lately that the next change may bear the same time. A log of a database is
+    written over from its beginning, so its size tells nothing.
+    """
+    now = time.time_ns()
+    return any(now - mtime_ns < RESOLUTION for _, _, _, _, mtime_ns in identity)
 
 
 def _stat(files: FileStates, name: str) -> tuple[str, int, int, int, int]:

@@ -24,7 +24,7 @@ from threadstore.errors import StoreError, UnreadableError
 from threadstore.extents import Extents
 from threadstore.files import FileIdentity, open_regular, pread_exactly
 from threadstore.filestates import FileStates
-from threadstore.heads import Head, Row, StateDatabase, select
+from threadstore.heads import Head, Row, StateDatabase, is_young, select
 from threadstore.index import Entry, IndexReader
 from threadstore.lines import Log, forward
 from threadstore.metas import Metas, agent_of
@@ -211,8 +211,10 @@ class ThreadStore:
 
     def _named(self, thread_id: str) -> tuple[Basis, ...]:
         """The files that may name or select a thread, or tell when it began, without a new record in its log."""
-        named = (SESSION_INDEX, *(entry[0] for entry in self._database.identity()))
-        return tuple(map(self._states.basis, named)) + self._others(thread_id)
+        database = [Basis(*entry) for entry in self._database.identity()]
+        if is_young(tuple(database)):  # what is made now holds only now
+            database = [part._replace(mtime_ns=-1) for part in database]
+        return (self._states.basis(SESSION_INDEX), *database, *self._others(thread_id))
 
     # What the index keeps
 

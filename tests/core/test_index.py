@@ -22,7 +22,7 @@ from threadstore import index, indexing
 from threadstore import store as store_module
 from threadstore.index import SIZES, IndexReader
 from threadstore.indexing import Indexer, Progress
-from threadstore.projection import Outline, View
+from threadstore.projection import Basis, View
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
@@ -65,11 +65,16 @@ class Indexed:
                 recalled = store.recall(thread, view)
                 assert recalled is None or content(store, recalled) == content(store, made)
                 self.recalled += recalled is not None
-                assert outline == Outline(made.size, made.basis, made.generation), (thread, view)
-                assert store.is_current(thread, made)
+                assert (outline.size, outline.generation) == (made.size, made.generation), (thread, view)
+                assert lasting(outline.basis) == lasting(made.basis)
                 said += 1
             assert store.links(thread) == ThreadStore(str(self.home), store.spool).links(thread)
         return said
+
+
+def lasting(basis: tuple[Basis, ...]) -> list[Basis]:
+    """Without what was changed just now, which may be true for one of two that are made one after the other."""
+    return [one for one in basis if ".sqlite" not in one.path]
 
 
 @pytest.fixture
