@@ -80,11 +80,12 @@ def shown(home: Path, thread_id: str, before: dict[str, Row], since: int) -> Row
     path = row["rollout_path"].removeprefix(str(home)).replace(thread_id, "ID")
     row |= {"id": "ID", "rollout_path": re.sub(r"\d{4}\D\d\d\D\d\d|T\d\d-\d\d-\d\d|(?<=_)[0-9a-f-]{36}", "", path)}
     for name in TIMES:
-        if name not in row:  # a database of an older release, which Codex has yet to bring up to date
+        if name not in row:
             continue
-        now, then = row[name], before.get(thread_id, {}).get(name)
-        assert row.get(f"{name}_ms", now * 1000) // 1000 == now
-        row[name] = row[f"{name}_ms"] = "as before" if now == then else "new" if now >= since // 1000 else now
+        key, unit = (f"{name}_ms", 1) if f"{name}_ms" in row else (name, 1000)  # an older release's has seconds only
+        now, then = row[key], before.get(thread_id, {}).get(key)
+        assert row[name] == now * unit // 1000
+        row[name] = row[f"{name}_ms"] = "as before" if now == then else "new" if now >= since // unit else now
     return row
 
 
