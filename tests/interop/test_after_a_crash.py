@@ -21,6 +21,7 @@ OPERATIONS = {
 }
 _CLOSELY = 16  # calls that are mostly our own; most of the ones after them are SQLite's
 _SAMPLE = 120 if EVERYTHING else 12  # of the calls after them
+_LAST = 24  # calls, among them those that come after a database was written
 
 
 def situation(store: ThreadStore, thread_id: str, child: str | None) -> tuple[object, ...]:
@@ -40,7 +41,8 @@ def kill_everywhere(
     (report,) = nursery.run(Job(str(home), copied_id(original, first), *operation))
     assert report.status == "done", report
     rest = range(_CLOSELY, report.calls + 1)
-    numbers = [*range(1, min(_CLOSELY, report.calls + 1)), *rest[:: max(len(rest) // _SAMPLE, 1)]]
+    sample = {*range(1, min(_CLOSELY, report.calls + 1)), *rest[:: max(len(rest) // _SAMPLE, 1)]}
+    numbers = sorted(sample | set(rest[-_LAST:]))
     for at, number in enumerate(numbers, 1):
         thread_id = copied_id(original, first + at)
         known = set(store.thread_ids())
@@ -61,7 +63,7 @@ def test_codex_goes_on_where_we_were_killed(name: str, make_home: MakeHome, tmp_
     """
     home = make_home(name, tmp_path)
     (original,) = open_store(home).thread_ids()
-    Clones(home, len(OPERATIONS[name]) * (_CLOSELY + 2 * _SAMPLE))
+    Clones(home, len(OPERATIONS[name]) * (_CLOSELY + 2 * _SAMPLE + _LAST))
     first, threads = 1, list[str]()
     with Nursery(tmp_path) as nursery:
         for operation in OPERATIONS[name]:

@@ -106,7 +106,12 @@ def test_a_mount_in_the_background_hands_nothing_on(lab: Lab, manager: tuple[soc
     lab.run("mount", lab.sample.root, lab.mountpoint, NOTIFY_SOCKET=address)
     server = lab.background_server()
     until(lambda: children(server), "a worker starts")
-    assert not [pid for pid in children(server) if b"NOTIFY_SOCKET" in environment(pid)]
+
+    def have_none() -> bool:
+        """A child has the environment of its parent until it runs its own program."""
+        return not any(b"NOTIFY_SOCKET" in environment(pid) for pid in children(server))
+
+    until(have_none, "no child knows of the manager")
     lab.run("umount", lab.mountpoint)
     listening.setblocking(False)
     with pytest.raises(BlockingIOError):
