@@ -36,6 +36,7 @@ class Backings:
     def __init__(self, device: int) -> None:
         self._device = device
         self._refused: set[int] = set()  # errno of what was told already
+        self._ended: list[int] = []
 
     def register(self, descriptor: int) -> int | None:
         """A number for a regular file that is open, or None when the kernel doesn't want to read it by itself."""
@@ -56,11 +57,17 @@ class Backings:
             return None
 
     def withdraw(self, number: int) -> None:
-        """Let the kernel close a file."""
-        try:
-            fcntl.ioctl(self._device, _WITHDRAW, bytearray(struct.pack("=I", number)))
-        except OSError as error:  # with the connection the numbers end, too
-            log.debug("Number %d could not be withdrawn: %s", number, error)
+        """Let the kernel close a file, at the next `sweep`: it takes 0.1 ms, for which nobody's close need wait."""
+        self._ended.append(number)
+
+    def sweep(self) -> None:
+        """Do what was put off."""
+        while self._ended:
+            number = self._ended.pop()
+            try:
+                fcntl.ioctl(self._device, _WITHDRAW, bytearray(struct.pack("=I", number)))
+            except OSError as error:  # with the connection the numbers end, too
+                log.debug("Number %d could not be withdrawn: %s", number, error)
 
 
 def _quietly(descriptor: int) -> int:

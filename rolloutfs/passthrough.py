@@ -156,6 +156,8 @@ class Door:
             os.dup2(self.device, self._libfuse, inheritable=False)
             self._is_detour = False
             self._hand_on()
+        if self.backings is not None:
+            self.backings.sweep()
         return False
 
     async def attend(self) -> None:
