@@ -245,6 +245,7 @@ class Contents:
                     raise
             elif not self._follows(ino, state, version) and not self._may_have(state, who, node):
                 raise OSError(errno.ESTALE, "The content was replaced")
+            self._retries.drop((who, node.ino))  # this walk has its answer; the next one begins anew
             return self._handle(ino, state, version, invalidate)
         raise OSError(errno.EIO, "The content is replaced faster than it can be opened")
 
@@ -269,7 +270,6 @@ class Contents:
         """
         began = self._retries.get((who, node.ino))
         if began is not None and state.seen >= began and time.monotonic() - began < _RETRY:
-            self._retries.drop((who, node.ino))
             return True
         self._retries.put((who, node.ino), time.monotonic())
         return False

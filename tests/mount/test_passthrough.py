@@ -312,6 +312,7 @@ def test_threads_change_while_files_are_opened(lab: Lab) -> None:
                 assert raw(lab, still).read_bytes() == wanted
             assert raw(lab, moving).read_bytes() == lab.sample.path(moving).read_bytes()
             assert os.pread(held.fileno(), 1000, 0) == old
+    os.statvfs(lab.mountpoint)  # answered after the last close
 
 
 # The end
