@@ -193,6 +193,7 @@ def test_a_thread_that_is_being_written_is_busy(lab: Lab) -> None:
 
 def test_a_damaged_lineage_is_an_input_output_error(lab: Lab) -> None:
     """What the thread was forked from is gone: nothing can be said of it, and nothing is done."""
+    lab.edits = True
     threads = stock(lab, "forks.paginated")
     lab.mount()
     parents = {os.path.basename(os.readlink(path)) for path in lab.mountpoint.glob("threads/*/lineage/forked_from")}
@@ -209,6 +210,7 @@ def test_a_damaged_lineage_is_an_input_output_error(lab: Lab) -> None:
 
 def test_a_thread_that_is_gone(lab: Lab) -> None:
     """ENOENT, for who had the file open as well."""
+    lab.edits = True
     (thread,) = stock(lab, PAGINATED)
     lab.mount()
     descriptor = os.open(lab.thread(thread) / "fork", os.O_RDWR)
@@ -222,6 +224,7 @@ def test_a_thread_that_is_gone(lab: Lab) -> None:
 
 def test_the_answer_outlives_the_thread(lab: Lab) -> None:
     """Who has the file open reads what came of the request with cat, which asks for the size first."""
+    lab.edits = True
     (thread,) = stock(lab, PAGINATED)
     lab.mount()
     script = """
