@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mount.clients import mounted, need
+from tests.mount.clients import mounted, need, need_root
 from tests.mount.conftest import DEADLINE, Lab, is_gone, until
 from tests.mount.control_lab import (
     LEGACY,
@@ -382,6 +383,34 @@ def test_a_worker_that_is_killed_in_an_operation(lab: Lab) -> None:
     assert "before" in told["message"]
     assert state(lab.sample.root) == before
     assert write(lab.thread(thread) / "revert", b"before 2") == 0
+
+
+def test_a_disk_that_is_full_in_the_end(lab: Lab) -> None:
+    """Closing says nothing of it, but an fsync does; the answer is the same, and the thread as it was."""
+    need_root("mount a small disk")
+    root, text = lab.sample.root, lab.folder / "text"
+    lab.edits = True  # its disk goes away before its witness looks
+    text.write_text("a summary\n" * 4000)
+    (thread,) = stock(lab, LEGACY)
+    shutil.copytree(root, lab.folder / "kept")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", root], check=True)
+    try:
+        shutil.copytree(lab.folder / "kept", root, dirs_exist_ok=True)
+        with mounted(lab):
+            before = state(root)
+            status = os.statvfs(root)
+            (root / "filling").write_bytes(b"\1" * (status.f_bavail * status.f_frsize))
+            for conv, wanted in (("notrunc", 0), ("notrunc,fsync", 1)):
+                code, _, errors = shell(lab, thread, f'dd if="$LAB/text" of=compact bs=4k status=none conv={conv}')
+                assert (code, b"No space left" in errors) == (wanted, bool(wanted))
+                told = answer(lab, thread)
+                assert (told["op"], told["status"], told["error"]) == ("compact", "failed", "ENOSPC")
+            (root / "filling").unlink()
+            assert state(root) == before
+            assert shell(lab, thread, 'dd if="$LAB/text" of=compact bs=4k status=none conv=fsync') == (0, b"", b"")
+            assert answer(lab, thread)["status"] == "done"
+    finally:
+        subprocess.run(["umount", "--lazy", root], check=True)
 
 
 def test_an_operation_that_takes_too_long_is_cut_off(lab: Lab) -> None:
