@@ -24,13 +24,19 @@ from rolloutfs.storefiles import FOLDERS, StoreFiles
 from rolloutfs.tree import Kind, Node, Tree
 
 BLOCK = 128 << 10  # bytes that programs are told to read at once
-_ALWAYS_THERE = frozenset({Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE})
-_EXACT_AT_ONCE = frozenset({Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER})
+_ALWAYS_THERE = frozenset(
+    {Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.SEARCH}
+)
+_SEARCHES = frozenset({Kind.SEARCH_PROBLEMS, Kind.FINDINGS, Kind.FINDING, Kind.HITS, Kind.INCOMPLETE})
+_EXACT_AT_ONCE = frozenset(
+    {Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER, Kind.SEARCH, Kind.FINDINGS, Kind.FINDING}
+)
 #: What may come, go or change without an event in the store that we could tell it from.
 _UNTOLD = frozenset(
     {Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FORKS, Kind.AGENTS}
+    | _SEARCHES
 )
-_SUBFOLDERS = {Kind.ROOT: 2, Kind.THREAD: 2, Kind.LINEAGE: 2}
+_SUBFOLDERS = {Kind.ROOT: 3, Kind.THREAD: 2, Kind.LINEAGE: 2}
 
 
 class Attributes(NamedTuple):
@@ -55,7 +61,7 @@ class Clock:
 
     def of_content(self, node: Node, version: Version) -> tuple[int, int]:
         """mtime and ctime (ns) of a file."""
-        if node.kind is Kind.README:
+        if node.kind in (Kind.README, Kind.SEARCH_README):
             return readme.times()
         if isinstance(version, Plain) and node.kind in (Kind.STORE_FILE, Kind.OPERATIONS):
             return version.mtime_ns, version.ctime_ns
@@ -65,7 +71,7 @@ class Clock:
             basis = version.projection.basis if isinstance(version, Derived) else ()
             newest = max((one.mtime_ns for one in basis), default=0)
             return (newest, newest) if newest else self.of_store()
-        return self.of_thread(node.thread)
+        return self.of_thread(node.thread) if node.thread else self.of_store()
 
     def of_node(self, node: Node) -> tuple[int, int]:
         """mtime and ctime (ns) of a folder or a link. KeyError when its thread is gone."""

@@ -21,6 +21,7 @@ from threadstore.store import Links, ThreadStore, Times
 
 from rolloutfs import worker
 from rolloutfs.control import Request
+from rolloutfs.findings import Found
 from rolloutfs.perform import Result, failure, perform
 from rolloutfs.pool import InterruptedJobError, Pool
 from rolloutfs.tree import Store
@@ -95,6 +96,12 @@ class Engine:
         if self._pool is None or self._is_small_store():
             return self.store.project_store(view)
         return await self._pool.run(worker.project_store, view)
+
+    async def search(self, name: str, lagging: tuple[str, ...] | None) -> Found:
+        """What a query finds, see `findings`; never made in place, since it may take seconds."""
+        if self._pool is None:
+            raise OSError(errno.EAGAIN, "The mount can't search yet")
+        return await self._pool.run(worker.search, name, lagging)
 
     async def links(self, thread: str) -> Links:
         """The links of a thread to others."""

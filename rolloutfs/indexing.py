@@ -44,12 +44,20 @@ class Indexing:
         self._path = path
         self._is_watched = is_watched
         self._changed: set[str] = set()
+        self._entering: tuple[str, ...] | None = None  # None: a pass over all is needed, or has not come to its end
         self._wake = trio.Event()
 
     def note(self, threads: set[str]) -> None:
         """Threads that have changed."""
         self._changed |= threads
         self._wake.set()
+
+    def lagging(self) -> tuple[str, ...] | None:
+        """The threads that have changed and may not be entered yet; None when it isn't known which."""
+        if self._entering is None or not self._is_watched():
+            return None
+        found = {*self._changed, *self._entering}
+        return tuple(sorted(found)) if len(found) <= _MANY else None
 
     async def run(self, pool: Pool) -> None:
         """Work until cancelled, or until the index can't be written. A damaged one is thrown away by the first pass and
@@ -66,6 +74,7 @@ class Indexing:
 
     async def _pass(self, pool: Pool) -> None:
         """Look at every thread."""
+        self._entering = None
         self._changed.clear()
         last: str | None = ""
         entered = 0
@@ -76,6 +85,7 @@ class Indexing:
                 continue
             last, entered = progress.last, entered + progress.entered
         log.info("The index has all threads; %d had changed.", entered)
+        self._entering = ()
 
     async def _follow(self, pool: Pool) -> None:
         """Enter what changes, until that is so much, or has gone on for so long, that a pass is better."""
@@ -89,8 +99,10 @@ class Indexing:
             if len(self._changed) > _MANY:
                 return
             threads, self._changed = tuple(sorted(self._changed)), set()
+            self._entering = threads
             if not (await pool.run(worker.index_some, threads)).is_done:
                 self._changed |= set(threads)
                 await trio.sleep(_BUSY)
+            self._entering = ()
         if not self._is_watched():
             await trio.sleep(UNWATCHED)

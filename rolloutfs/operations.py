@@ -46,7 +46,9 @@ from rolloutfs.engine import Engine
 from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
 from rolloutfs.requestloop import Waiting
+from rolloutfs.searches import Searches
 from rolloutfs.storefiles import StoreFiles
+from rolloutfs.strays import is_stray
 from rolloutfs.tree import README, ROOT, Kind, Listing, Node, Place, Tree, needs_links
 from rolloutfs.watch import Changes, Watch
 from rolloutfs.worker import code_of
@@ -91,7 +93,9 @@ def _nobody(_threads: set[str]) -> None:
     """Where nobody needs to know."""
 
 
-_LISTED = frozenset({Kind.LINEAGE, Kind.FORKS, Kind.AGENTS, Kind.ROLLOUTS})  # whose names come from the store
+_LISTED = frozenset(
+    {Kind.LINEAGE, Kind.FORKS, Kind.AGENTS, Kind.ROLLOUTS, Kind.FINDINGS}
+)  # whose names come from the store
 _APART = frozenset({ROOT, README})  # what is known of these doesn't depend on which threads there are
 _ERROR = b"user.rolloutfs.error"  # the extended attribute of control files
 
@@ -108,7 +112,10 @@ class Operations(pyfuse3.Operations):
         files = StoreFiles(engine.store.root)
         clock = Clock(engine.store, files)
         self.tree = Tree(engine.store, files, controls=not read_only)
-        self.contents = Contents(engine, self.tree, files, readme, clock.of_content, journal.path)
+        self.searches = Searches(engine, self.is_watched)
+        self.contents = Contents(
+            engine, self.tree, files, readme, clock.of_content, journal.path, self.searches.content
+        )
         self.controls = ControlFiles(engine, journal, self._changed)
         self._engine = engine
         self._describer = Describer(engine.store, files, self.tree, self.contents, clock, self.controls.size)
@@ -128,13 +135,17 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def lookup(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> EntryAttributes:
         """Find a name in a folder."""
+        parent = self._node(parent_inode)
+        if is_stray(parent, name):
+            raise FUSEError(errno.ENOENT)
         if self.controls.ending:
             await self.controls.settled()
         self._look(parent_inode)
-        parent = self._node(parent_inode)
         text = os.fsdecode(name)
         if parent.kind is Kind.THREADS and text not in self._engine.store and is_thread_id(text):
             self._engine.store.refresh()
+        if parent.kind is Kind.SEARCH:
+            await self.searches.look_up(text)
         if parent.kind in _LISTED:
             node = (await self._listing(parent)).find(text)
         else:
@@ -419,6 +430,7 @@ class Operations(pyfuse3.Operations):
         store = self._engine.store
         touched: set[str] = set()
         self._answers.note(changes)
+        self.searches.note()
         if changes.folders or changes.everything:
             touched = self._refresh()
             self._invalidate_root()
@@ -503,6 +515,8 @@ class Operations(pyfuse3.Operations):
         return await self._engine.links(node.thread) if needs_links(node) else None
 
     async def _listing(self, folder: Node) -> Listing:
+        if folder.kind is Kind.FINDINGS:
+            return await self.searches.listing(self.tree, folder)
         kept = self._answers.of(folder)
         listing = kept.listings.get(folder.ino)
         if listing is None:

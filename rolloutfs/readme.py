@@ -75,6 +75,13 @@ summarizer = ["command", "argument"] in rolloutfs/config.toml of the XDG config 
 history on stdin and writes the summary to stdout; the answer is `running` until it has ended, or was ended after
 summarizer_seconds = 300.
 
+## search/
+
+    ls "search/flaky test"                       threads in which both words were said; it isn't listed before
+    cat search/flaky*/hits.jsonl                 where: thread, turn, file, offset, some words around it
+
+search/README.md says what else can be asked.
+
 ## store/
 
 The store's own files as they lie on disk (`sessions/`, `archived_sessions/`, `session_index.jsonl`), and derived
@@ -91,6 +98,31 @@ Sizes are exact, times and inode numbers are the same after a remount, so `rsync
 def text() -> bytes:
     """The same for every mount: a copy of the tree would else differ by where it was mounted."""
     return _TEXT.format(version=__version__).encode()
+
+
+_SEARCH_TEXT = """\
+# Searching
+
+Look a name up here, and it becomes a folder with what was found; nothing is listed until you do.
+
+    ls "search/flaky test"              threads in which both words were said, the one with the newest hit first
+    ls 'search/"flaky test"'            the phrase; also mig* for words that begin so
+    ls "search/migration branch:main"   also cwd:~/project model:gpt-5* tool:exec* since:2026-11-01 until:2026-11-30
+    ls "search/panicked kind:output"    kinds: user, assistant, summary, reasoning, call, output
+    cat search/panicked/hits.jsonl      every hit: thread, turn, file and byte offset, time, some words around it
+    cat search/panicked/001-*/transcript.md
+
+All words must occur in one text (a message, a call, the beginning of its output), without regard to case and accents. A
+name can't hold a slash: write %2F, as in cwd:%2Fhome%2Fme%2Fproject. `rolloutfs search` takes the same words.
+
+A query that can't be understood answers "Invalid argument"; problems.jsonl here says why. When a folder has a file
+incomplete.json, more may be found than is shown; it says why. An answer may be a second old.
+"""
+
+
+def search_text() -> bytes:
+    """The README.md of search/."""
+    return _SEARCH_TEXT.encode()
 
 
 def times() -> tuple[int, int]:

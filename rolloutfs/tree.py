@@ -5,6 +5,7 @@
     /threads/ID/lineage/   lineage.json, forked_from and parent (links, absent when there is none), forks/, agents/
     /threads/ID/rollouts/  every generation, decoded; `current` links to the selected one
     /store/                the store's own files, and the derived files of `StoreView`
+    /search/QUERY/         what a query finds (`searches`); only README.md and problems.jsonl are listed beside them
 
 Names of a thread's folder are fixed and numbered by a slot, so a node is found again from its inode number
 alone.  The others are numbered by a key of their own (see `inodes`).
@@ -57,6 +58,13 @@ class Kind(IntEnum):
     STORE_VIEW = auto()
     STORE_FOLDER = auto()
     STORE_FILE = auto()
+    SEARCH = auto()
+    SEARCH_README = auto()
+    SEARCH_PROBLEMS = auto()
+    FINDINGS = auto()
+    FINDING = auto()
+    HITS = auto()
+    INCOMPLETE = auto()
 
     __hash__ = int.__hash__  # that of an enumeration is a Python function, called for every look into a set of kinds
 
@@ -72,16 +80,19 @@ FOLDERS = frozenset(
         Kind.ROLLOUTS,
         Kind.STORE,
         Kind.STORE_FOLDER,
+        Kind.SEARCH,
+        Kind.FINDINGS,
     }
 )
-LINKS = frozenset({Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.CURRENT})
+LINKS = frozenset({Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.CURRENT, Kind.FINDING})
 _NEED_LINKS = frozenset({Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS})
 
 
 class Node(NamedTuple):
     """One file, folder or link.
 
-    `name` is that of a control file, the one below rollouts/, or the path below the store; `target` that of a link.
+    `name` is that of a control file, the one below rollouts/, the path below the store, or a query; `target` that of a
+    link.
     """
 
     ino: int
@@ -139,7 +150,13 @@ _AT_ROOT: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     5: ("problems.jsonl", Kind.ROOT_LINK, None, "store/problems.jsonl"),
     6: ("stats.json", Kind.ROOT_LINK, None, "store/stats.json"),
     7: ("operations.jsonl", Kind.OPERATIONS, None, ""),
+    64: ("search", Kind.SEARCH, None, ""),
 }
+_IN_SEARCH: dict[int, tuple[str, Kind, StoreView | None, str]] = {
+    65: ("README.md", Kind.SEARCH_README, None, ""),
+    66: ("problems.jsonl", Kind.SEARCH_PROBLEMS, None, ""),
+}
+SEARCH_FILES = frozenset(row[0] for row in _IN_SEARCH.values())
 _IN_STORE: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     16: (StoreView.HEADS.value, Kind.STORE_VIEW, StoreView.HEADS, ""),
     17: (StoreView.PROBLEMS.value, Kind.STORE_VIEW, StoreView.PROBLEMS, ""),
@@ -175,7 +192,7 @@ _VIEWS = tuple(slot for slot, row in {**_IN_THREAD, **_IN_LINEAGE}.items() if ro
 _CURRENT = 48
 _THREADS, _STORE = 3, 4
 _LINEAGE, _ROLLOUTS = 16, 17
-_FIXED_ROOT = {**_AT_ROOT, **_IN_STORE}
+_FIXED_ROOT = {**_AT_ROOT, **_IN_STORE, **_IN_SEARCH}
 _FIXED_THREAD = {**_IN_THREAD, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
 
 
@@ -236,6 +253,8 @@ class Tree:
         if parent.kind is Kind.STORE_FOLDER or (parent.kind is Kind.STORE and name not in _STORE_VIEW_NAMES):
             path = f"{parent.name}/{name}" if parent.name else name
             return self._store_node(path, self._files.shown(path))
+        if parent.kind is Kind.SEARCH and name not in SEARCH_FILES:
+            return self.numbered(Kind.FINDINGS, name)  # whoever asks made sure that it can be answered
         if parent.kind is Kind.THREAD:
             slot = self._slot_of.get(name)
             return _missing(name) if slot is None else self._made(parent.thread, parent.ino, slot)
@@ -258,6 +277,8 @@ class Tree:
             return self._fixed(
                 [self._thread_node(thread, slot) for slot in slots], [_IN_LINEAGE[slot][0] for slot in slots]
             )
+        if kind is Kind.SEARCH:
+            return self._fixed([self._root_node(slot) for slot in _IN_SEARCH], [row[0] for row in _IN_SEARCH.values()])
         if kind in (Kind.FORKS, Kind.AGENTS):
             return self._links(folder, _given(links))
         if kind is Kind.ROLLOUTS:
@@ -336,6 +357,11 @@ class Tree:
         return dict(sorted(names.items()))
 
     # Making nodes
+
+    def numbered(self, kind: Kind, name: str, target: str = "") -> Node:
+        """A node that is numbered by its kind and its name."""
+        key = f"{kind.name}\0{name}"
+        return self._dynamic.number(key, lambda ino: Node(ino, kind, name=name, target=target))
 
     def _root_node(self, slot: int) -> Node:
         _, kind, view, target = _FIXED_ROOT[slot]

@@ -32,7 +32,9 @@ from threadstore.seen import Seen
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
+from rolloutfs import findings
 from rolloutfs.control import Request
+from rolloutfs.findings import Found
 from rolloutfs.perform import Result, perform
 
 NICENESS = 15
@@ -40,6 +42,7 @@ GROWTH = (
     100 << 20
 )  # bytes resident; a worker that keeps more of its jobs than this, beside the store itself, is replaced
 _FILES = 4096
+_PRIVATE_INDEX = "search.sqlite"  # in the spool, where there is no other index
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # numbers of mallopt(3)
 
 R = TypeVar("R")
@@ -149,6 +152,14 @@ def _indexer(place: Place, store: ThreadStore) -> Indexer:
         assert place.index is not None
         indexer = _indexers[place] = Indexer(store, place.index)
     return indexer
+
+
+def search(place: Place, name: str, lagging: tuple[str, ...] | None) -> Answer[Found]:
+    """`findings.find`, in the index of the user's cache; else in one that lies in the spool while the mount lasts."""
+    paths = [os.path.join(place.spool, _PRIVATE_INDEX)]
+    if place.index is not None:
+        paths.insert(0, place.index)
+    return _run(place, lambda store: findings.find(store, paths, name, lagging))
 
 
 def nothing(place: Place) -> Answer[bool]:

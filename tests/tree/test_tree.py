@@ -40,7 +40,9 @@ def test_the_tree_has_the_names_of_the_design(sample: SampleStore, plant: Plant)
     thread = sample.add(1)
     (sample.root / "session_index.jsonl").write_text("{}\n")
     planted = plant()
-    assert planted.names("") == ["README.md", "threads", "store", "problems.jsonl", "stats.json", "operations.jsonl"]
+    tops = ["README.md", "threads", "store", "problems.jsonl", "stats.json", "operations.jsonl", "search"]
+    assert planted.names("") == tops
+    assert planted.names("search") == ["README.md", "problems.jsonl"]
     assert planted.names("threads") == [thread]
     views = [view.value for view in View if view is not View.LINEAGE]
     assert planted.names(f"threads/{thread}") == [*views, "lineage", "rollouts"]
