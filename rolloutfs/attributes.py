@@ -27,14 +27,15 @@ BLOCK = 128 << 10  # bytes that programs are told to read at once
 _ALWAYS_THERE = frozenset(
     {Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.SEARCH}
 )
-_SEARCHES = frozenset({Kind.SEARCH_PROBLEMS, Kind.FINDINGS, Kind.FINDING, Kind.HITS, Kind.INCOMPLETE})
+_ASKED = frozenset({Kind.SEARCH_PROBLEMS, Kind.FINDINGS, Kind.FINDING, Kind.HITS, Kind.INCOMPLETE})
+_SEARCHES = _ASKED | {Kind.SEARCH, Kind.SEARCH_README}
 _EXACT_AT_ONCE = frozenset(
     {Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER, Kind.SEARCH, Kind.FINDINGS, Kind.FINDING}
 )
 #: What may come, go or change without an event in the store that we could tell it from.
 _UNTOLD = frozenset(
     {Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FORKS, Kind.AGENTS}
-    | _SEARCHES
+    | _ASKED
 )
 _SUBFOLDERS = {Kind.ROOT: 3, Kind.THREAD: 2, Kind.LINEAGE: 2}
 
@@ -55,14 +56,17 @@ class Attributes(NamedTuple):
 class Clock:
     """The times of nodes."""
 
-    def __init__(self, store: FullStore, files: StoreFiles) -> None:
+    def __init__(self, store: FullStore, files: StoreFiles, searched: Callable[[Node], int] = lambda node: 0) -> None:
         self._store = store
         self._files = files
+        self._searched = searched  # the time (Unix, ns) of what lies below search/ and isn't a thread's
 
     def of_content(self, node: Node, version: Version) -> tuple[int, int]:
         """mtime and ctime (ns) of a file."""
-        if node.kind in (Kind.README, Kind.SEARCH_README):
+        if node.kind is Kind.README:
             return readme.times()
+        if node.kind in _SEARCHES:
+            return (self._searched(node),) * 2
         if isinstance(version, Plain) and node.kind in (Kind.STORE_FILE, Kind.OPERATIONS):
             return version.mtime_ns, version.ctime_ns
         if node.kind is Kind.OPERATIONS:
@@ -71,13 +75,15 @@ class Clock:
             basis = version.projection.basis if isinstance(version, Derived) else ()
             newest = max((one.mtime_ns for one in basis), default=0)
             return (newest, newest) if newest else self.of_store()
-        return self.of_thread(node.thread) if node.thread else self.of_store()
+        return self.of_thread(node.thread)
 
     def of_node(self, node: Node) -> tuple[int, int]:
         """mtime and ctime (ns) of a folder or a link. KeyError when its thread is gone."""
         if node.kind is Kind.STORE_FOLDER:
             status = self._files.shown(node.name)
             return status.st_mtime_ns, status.st_ctime_ns
+        if node.kind in _SEARCHES and not node.thread:
+            return (self._searched(node),) * 2
         return self.of_thread(node.thread) if node.thread else self.of_store()
 
     def of_thread(self, thread: str) -> tuple[int, int]:

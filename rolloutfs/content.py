@@ -277,6 +277,14 @@ class Contents:
         self._handles[number] = _Handle(ino, state)
         return number, keep
 
+    async def whole(self, node: Node) -> bytes:
+        """The content of a small file now. Raises OSError where it can't be given."""
+        pinned = reader(await self._version(node, with_extents=True), self._fds)
+        try:
+            return pinned.read(0, pinned.size)
+        finally:
+            pinned.close()
+
     def read(self, handle: int, offset: int, length: int) -> bytes:
         """Bytes of the content that a handle opened."""
         return self._handles[handle].state.reader.read(offset, length)

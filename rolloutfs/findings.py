@@ -50,11 +50,14 @@ _BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 
 class Found(NamedTuple):
-    """The files of a folder. `links` are names and threads, the thread with the newest hit first."""
+    """The files of a folder. `links` are names and threads, the thread with the newest hit first; `newest` is the time
+    of that (Unix, ns), 0 where there is none.
+    """
 
     links: tuple[tuple[str, str], ...]
     hits: bytes
     incomplete: bytes | None
+    newest: int
 
 
 class _Reach(NamedTuple):
@@ -110,7 +113,9 @@ def _find(store: ThreadStore, path: str, query: Query, lagging: Collection[str] 
             raise
     hits = [hit for hit in some.hits if hit.thread_id in names]
     is_cut = some.is_cut or len(hits) < len(some.hits)
-    return Found(_links(hits, names), b"".join(map(_line, hits)), _incomplete(reach, len(hits) if is_cut else None))
+    lacks = _incomplete(reach, len(hits) if is_cut else None)
+    newest = int((hits[0].time or 0) * 1000) * 1_000_000 if hits else 0
+    return Found(_links(hits, names), b"".join(map(_line, hits)), lacks, newest)
 
 
 def _catch_up(indexer: Indexer, lagging: Collection[str] | None) -> bool:

@@ -38,7 +38,7 @@ from threadstore.errors import StoreError
 from threadstore.names import is_thread_id, parse_rollout
 from threadstore.store import Links
 
-from rolloutfs import freshness, handles
+from rolloutfs import freshness, handles, labels
 from rolloutfs.answers import Answers, Kept
 from rolloutfs.attributes import BLOCK, Attributes, Clock, Describer
 from rolloutfs.content import Contents
@@ -110,9 +110,9 @@ class Operations(pyfuse3.Operations):
         super().__init__()
         self._read_only = read_only
         files = StoreFiles(engine.store.root)
-        clock = Clock(engine.store, files)
-        self.tree = Tree(engine.store, files, controls=not read_only)
         self.searches = Searches(engine, self.is_watched)
+        clock = Clock(engine.store, files, self.searches.time)
+        self.tree = Tree(engine.store, files, controls=not read_only)
         self.contents = Contents(
             engine, self.tree, files, readme, clock.of_content, journal.path, self.searches.content
         )
@@ -358,23 +358,36 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def getxattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> bytes:
-        """Why the last request that came to nothing did, for a control file."""
-        error = self._error(inode) if name == _ERROR else None
-        if error is None:
+        """Of a control file, why the last request that came to nothing did; of a thread's folder, see `labels`."""
+        value = None if self._read_only or not name.startswith(labels.PREFIX) else await self._labels(inode, name)
+        if value is None:
             raise FUSEError(errno.ENOSYS if self._read_only else pyfuse3.ENOATTR)
-        return error
+        return value
 
     @guarded
     async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
         """The names that `getxattr` knows."""
         if self._read_only:
             raise FUSEError(errno.ENOSYS)
-        return [] if self._error(inode) is None else [XAttrNameT(_ERROR)]
-
-    def _error(self, inode: int) -> bytes | None:
         node = self._node(inode)
-        error = self.controls.error(node.thread) if node.kind is Kind.CONTROL else None
-        return None if error is None else error.encode("utf-8", "replace")
+        if node.kind is Kind.CONTROL:
+            return [] if self.controls.error(node.thread) is None else [XAttrNameT(_ERROR)]
+        return list(map(XAttrNameT, await self._labels_of(node))) if node.kind is Kind.THREAD else []
+
+    async def _labels(self, inode: int, name: bytes) -> bytes | None:
+        """The value of an attribute of ours; None when there is none."""
+        node = self._node(inode)
+        if node.kind is Kind.CONTROL and name == _ERROR:
+            error = self.controls.error(node.thread)
+            return None if error is None else error.encode("utf-8", "replace")
+        if node.kind is not Kind.THREAD:
+            return None
+        return node.thread.encode() if name == labels.THREAD_ID else (await self._labels_of(node)).get(name)
+
+    async def _labels_of(self, folder: Node) -> dict[bytes, bytes]:
+        self._look(folder.ino)
+        nodes = {node.view: node for node in self.tree.views(folder.thread)}
+        return await labels.of_thread(folder.thread, lambda view: self.contents.whole(nodes[view]))
 
     @guarded
     async def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:

@@ -37,6 +37,9 @@ Everything is computed from the rollout files when it is read; there is no copy 
 | rollouts/ | the raw rollout files of every generation, decoded; `current` is the one in use |
 | fork, revert, compact | control files: write a request, read the answer; `cat` one to see how |
 
+`getfattr -d threads/ID` shows thread_id, name, status, model, branch, tokens and problems as user.rolloutfs.*, except
+in a mount with --read-only.
+
 A derived file that can't be given truthfully answers "Input/output error"; `problems.jsonl` beside it says why.
 
 ## Requests

@@ -59,6 +59,7 @@ class Searches:
         self._is_watched = is_watched
         self._answers: Recent[str, _Answer] = Recent(_KEPT, _weight)
         self._refused: Recent[str, str] = Recent(_REFUSED)
+        self._refused_at = 0  # the last one (Unix, ns)
         self._changes = 0
         self._turn = trio.Lock()
         self.lagging: Callable[[], tuple[str, ...] | None] = _unknown
@@ -83,7 +84,7 @@ class Searches:
         try:
             found = await self._engine.search(name, self.lagging())
         except OSError as error:
-            self._refused.put(name, error.strerror or str(error))
+            self._refuse(name, error.strerror or str(error))
             raise
         self._refused.drop(name)
         answer = _Answer(found, time.monotonic(), changes)
@@ -98,16 +99,27 @@ class Searches:
         same = answer.changes == self._changes and answer.found.incomplete is None and self._is_watched()
         return answer if age < (_LONGEST if same else MOMENT) else None
 
+    def _refuse(self, name: str, message: str) -> None:
+        self._refused.put(name, message)
+        self._refused_at = time.time_ns()
+
     def _check(self, name: str) -> None:
         try:
             if len(name) > findings.LONGEST:
                 raise QueryError(f"The query has {len(name)} characters; the most is {findings.LONGEST}.")
             findings.parse(name)
         except QueryError as error:
-            self._refused.put(name, error.message)
+            self._refuse(name, error.message)
             raise OSError(errno.EINVAL, error.message) from error
 
     # What the tree shows
+
+    def time(self, node: Node) -> int:
+        """When what lies below search/ was changed (Unix, ns): a query's files with its newest hit."""
+        answer = self._answers.get(node.name) if node.name else None
+        if answer is not None and answer.found.newest:
+            return answer.found.newest
+        return max(readme.times()[0], self._refused_at if node.kind is Kind.SEARCH_PROBLEMS else 0)
 
     async def listing(self, tree: Tree, folder: Node) -> Listing:
         """The children of a query's folder."""
@@ -121,7 +133,7 @@ class Searches:
             if position < len(kinds):
                 return tree.numbered(kinds[names[position]], folder.name)
             name, thread = found.links[position - len(kinds)]
-            return tree.numbered(Kind.FINDING, f"{folder.name}\0{name}", f"../../threads/{thread}")
+            return tree.numbered(Kind.FINDING, f"{folder.name}\0{name}", f"../../threads/{thread}", thread)
 
         return Listing(names, node)
 

@@ -358,10 +358,10 @@ class Tree:
 
     # Making nodes
 
-    def numbered(self, kind: Kind, name: str, target: str = "") -> Node:
+    def numbered(self, kind: Kind, name: str, target: str = "", thread: str = "") -> Node:
         """A node that is numbered by its kind and its name."""
         key = f"{kind.name}\0{name}"
-        return self._dynamic.number(key, lambda ino: Node(ino, kind, name=name, target=target))
+        return self._dynamic.number(key, lambda ino: Node(ino, kind, thread, name=name, target=target))
 
     def _root_node(self, slot: int) -> Node:
         _, kind, view, target = _FIXED_ROOT[slot]

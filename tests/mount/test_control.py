@@ -314,11 +314,11 @@ def test_attributes_do_not_tell_of_requests(lab: Lab) -> None:
 
 
 def test_extended_attributes(lab: Lab) -> None:
-    """Only control files have one, only after a failure, and none can be set."""
+    """Control files have one, only after a failure, and none can be set."""
     need("getfattr", "attr")
     (thread,) = stock(lab, PAGINATED)
     lab.mount()
-    assert shell(lab, thread, "getfattr -d fork thread.json . ..") == (0, b"", b"")
+    assert shell(lab, thread, "getfattr -d fork thread.json lineage ..") == (0, b"", b"")
     assert shell(lab, thread, "getfattr -n user.rolloutfs.error fork")[0] == 1
     assert write(lab.thread(thread) / "fork", b"nonsense") == errno.EINVAL
     code, output, _ = shell(lab, thread, "getfattr -d fork revert compact thread.json")
