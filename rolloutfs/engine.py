@@ -20,6 +20,7 @@ from threadstore.seen import Seen
 from threadstore.store import Links, ThreadStore, Times
 
 from rolloutfs import worker
+from rolloutfs.backlog import Todo
 from rolloutfs.control import Request
 from rolloutfs.findings import Found
 from rolloutfs.perform import Result, failure, perform
@@ -97,11 +98,11 @@ class Engine:
             return self.store.project_store(view)
         return await self._pool.run(worker.project_store, view)
 
-    async def search(self, name: str, lagging: tuple[str, ...] | None) -> Found:
+    async def search(self, name: str, todo: Todo) -> Found:
         """What a query finds, see `findings`; never made in place, since it may take seconds."""
         if self._pool is None:
             raise OSError(errno.EAGAIN, "The mount can't search yet")
-        return await self._pool.run(worker.search, name, lagging)
+        return await self._pool.run(worker.search, name, todo)
 
     async def links(self, thread: str) -> Links:
         """The links of a thread to others."""

@@ -16,7 +16,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Collection
+from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from threadstore.names import safe_name
 from threadstore.search import Hit, Query
 from threadstore.store import ThreadStore
 
+from rolloutfs.backlog import Reached, Todo
 from rolloutfs.control import as_line
 from rolloutfs.harmless import json_line
 
@@ -58,6 +59,7 @@ class Found(NamedTuple):
     hits: bytes
     incomplete: bytes | None
     newest: int
+    reached: Reached
 
 
 class _Reach(NamedTuple):
@@ -75,9 +77,8 @@ def parse(name: str) -> Query:
     return searching.parse_line(_SLASH.sub("/", name))
 
 
-def find(store: ThreadStore, paths: Collection[str], name: str, lagging: Collection[str] | None) -> Found:
-    """Ask the index at the first of `paths` that can be written. `lagging` are the threads that changed since they were
-    entered (None: nobody knows which).
+def find(store: ThreadStore, paths: Sequence[str], name: str, todo: Todo) -> Found:
+    """Ask the index at the first of `paths` that can be written, after `todo` was done as far as there is time.
 
     Raises QueryError, OSError: ETIMEDOUT when the question takes too long.
     """
@@ -86,7 +87,7 @@ def find(store: ThreadStore, paths: Collection[str], name: str, lagging: Collect
     for number, path in enumerate(paths):
         for _ in range(2):  # one that is found to be damaged is removed, and made anew
             try:
-                return _find(store, path, query, lagging if number == 0 else None)
+                return _find(store, path, query, todo if number == todo.number else Todo(number=number))
             except TimeoutError:
                 raise
             except Exception as error:  # noqa: BLE001  a damaged file makes sqlite3 raise what it doesn't document
@@ -95,9 +96,9 @@ def find(store: ThreadStore, paths: Collection[str], name: str, lagging: Collect
     raise OSError(errno.EIO, f"The texts can't be searched: {reason}")
 
 
-def _find(store: ThreadStore, path: str, query: Query, lagging: Collection[str] | None) -> Found:
+def _find(store: ThreadStore, path: str, query: Query, todo: Todo) -> Found:
     with closing(Indexer(store, path)) as indexer:
-        is_current = _catch_up(indexer, lagging)
+        reached = _catch_up(indexer, todo)
     threads = len(store.thread_ids())
     with closing(index.connect(path)) as connection:
         end = time.monotonic() + _ASK
@@ -106,7 +107,7 @@ def _find(store: ThreadStore, path: str, query: Query, lagging: Collection[str] 
             some = searching.search_some(connection, store.root, query, _MOST, _TEXTS)
             found = list(dict.fromkeys(hit.thread_id for hit in some.hits))[:_THREADS]
             names = {thread: _words(connection, thread) for thread in found}
-            reach = _Reach(threads, threads - searching.indexed_threads(connection), is_current)
+            reach = _Reach(threads, threads - searching.indexed_threads(connection), reached.is_current)
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
                 raise TimeoutError(errno.ETIMEDOUT, f"this took longer than {_ASK:g} s: ask for less") from error
@@ -115,28 +116,26 @@ def _find(store: ThreadStore, path: str, query: Query, lagging: Collection[str] 
     is_cut = some.is_cut or len(hits) < len(some.hits)
     lacks = _incomplete(reach, len(hits) if is_cut else None)
     newest = int((hits[0].time or 0) * 1000) * 1_000_000 if hits else 0
-    return Found(_links(hits, names), b"".join(map(_line, hits)), lacks, newest)
+    return Found(_links(hits, names), b"".join(map(_line, hits)), lacks, newest, reached)
 
 
-def _catch_up(indexer: Indexer, lagging: Collection[str] | None) -> bool:
-    """Enter what has changed, as far as there is time for it; True when all of it is entered."""
-    if lagging is not None and not os.path.exists(indexer.path):
-        lagging = None
+def _catch_up(indexer: Indexer, todo: Todo) -> Reached:
+    """Enter what is lacking, as far as there is time for it."""
     end = time.monotonic() + _CATCH_UP
-    last: str | None = ""
-    while (left := end - time.monotonic()) > 0:
-        if lagging is not None:
-            if not lagging or indexer.enter(lagging):
-                return True
+    begin = "" if todo.after is None and not os.path.exists(indexer.path) else todo.after
+    after, entered = begin, not todo.changed
+    while (after is not None or not entered) and (left := end - time.monotonic()) > 0:
+        if after is not None:
+            progress = indexer.advance(after, min(left, _STEP))
+            after = after if progress is None else progress.last
+            is_refused = progress is None
         else:
-            progress = indexer.advance(last or "", min(left, _STEP))
-            if progress is not None:
-                last = progress.last
-                if last is None:
-                    return True
-                continue
-        time.sleep(_TURN)  # another process is at it; it takes turns
-    return False
+            entered = indexer.enter(todo.changed)
+            is_refused = not entered
+        if is_refused:  # another process is at it; it takes turns
+            time.sleep(_TURN)
+    is_whole = after is None and entered
+    return Reached(after, todo.number, entered, is_whole and (todo.is_watched or begin == ""))
 
 
 def _words(connection: sqlite3.Connection, thread: str) -> str:

@@ -44,7 +44,7 @@ class Indexing:
         self._path = path
         self._is_watched = is_watched
         self._changed: set[str] = set()
-        self._entering: tuple[str, ...] | None = None  # None: a pass over all is needed, or has not come to its end
+        self._entering: tuple[str, ...] | None = None  # besides `_changed`; None: nobody knows what else
         self._wake = trio.Event()
 
     def note(self, threads: set[str]) -> None:
@@ -70,11 +70,14 @@ class Indexing:
                     await self._pass(pool)
                     await self._follow(pool)
             except Exception as error:  # noqa: BLE001  nothing depends on it, so nothing may end with it
+                self._entering = None
                 log.info("Attempt %d: the index %s can't be kept (%r).", attempt + 1, self._path, error)
 
     async def _pass(self, pool: Pool) -> None:
         """Look at every thread."""
-        self._entering = None
+        is_watched = self._is_watched()
+        if self._entering is not None:
+            self._entering = (*self._entering, *self._changed)
         self._changed.clear()
         last: str | None = ""
         entered = 0
@@ -85,7 +88,7 @@ class Indexing:
                 continue
             last, entered = progress.last, entered + progress.entered
         log.info("The index has all threads; %d had changed.", entered)
-        self._entering = ()
+        self._entering = () if is_watched and self._is_watched() else None
 
     async def _follow(self, pool: Pool) -> None:
         """Enter what changes, until that is so much, or has gone on for so long, that a pass is better."""

@@ -449,7 +449,6 @@ class Operations(pyfuse3.Operations):
         store = self._engine.store
         touched: set[str] = set()
         self._answers.note(changes)
-        self.searches.note()
         if changes.folders or changes.everything:
             touched = self._refresh()
             self._invalidate_root()
@@ -472,7 +471,12 @@ class Operations(pyfuse3.Operations):
                 self._renew(place)
         for thread in touched:
             self._invalidate_thread(thread)
-        self.touched(touched)
+        self._tell(touched)
+
+    def _tell(self, threads: set[str]) -> None:
+        """Let those know who keep something of all threads."""
+        self.searches.note(threads)
+        self.touched(threads)
 
     def _refresh(self) -> set[str]:
         """Look for rollouts that came or went; their threads. What is said of these depends on which ones there are."""
@@ -490,7 +494,7 @@ class Operations(pyfuse3.Operations):
         for thread, path in now.items():
             if self._heads.get(thread, path) != path:
                 self._invalidate_thread(thread)
-                self.touched({thread})
+                self._tell({thread})
         self._heads = now
 
     def _changed(self, thread: str) -> None:

@@ -17,6 +17,7 @@ import trio
 from threadstore.search import QueryError
 
 from rolloutfs import findings, readme
+from rolloutfs.backlog import Backlog, Reached, Todo
 from rolloutfs.engine import Engine
 from rolloutfs.findings import Found
 from rolloutfs.harmless import json_line
@@ -61,12 +62,15 @@ class Searches:
         self._refused: Recent[str, str] = Recent(_REFUSED)
         self._refused_at = 0  # the last one (Unix, ns)
         self._changes = 0
+        self._backlog = Backlog()
+        self._was_lost = False  # the index that `lagging` is about was deleted and begun anew
         self._turn = trio.Lock()
         self.lagging: Callable[[], tuple[str, ...] | None] = _unknown
 
-    def note(self) -> None:
-        """Something happened to the store."""
+    def note(self, threads: set[str]) -> None:
+        """Something happened to the store, and to these threads."""
         self._changes += 1
+        self._backlog.note(threads)
 
     async def ask(self, name: str) -> Found:
         """What a query finds. Raises OSError: EINVAL for one that isn't understood."""
@@ -81,11 +85,18 @@ class Searches:
 
     async def _ask(self, name: str) -> _Answer:
         changes = self._changes
+        lagging = None if self._was_lost else self.lagging()
+        own = self._backlog.todo(is_watched=self._is_watched())
+        reached: Reached | None = None
         try:
-            found = await self._engine.search(name, self.lagging())
+            found = await self._engine.search(name, own if lagging is None else Todo(None, lagging, is_watched=True))
+            reached = found.reached
+            self._was_lost |= lagging is not None and reached.after is not None
         except OSError as error:
             self._refuse(name, error.strerror or str(error))
             raise
+        finally:
+            self._backlog.done(own, reached if lagging is None else None)
         self._refused.drop(name)
         answer = _Answer(found, time.monotonic(), changes)
         self._answers.put(name, answer)

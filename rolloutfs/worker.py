@@ -33,6 +33,7 @@ from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from rolloutfs import findings
+from rolloutfs.backlog import Todo
 from rolloutfs.control import Request
 from rolloutfs.findings import Found
 from rolloutfs.perform import Result, perform
@@ -154,12 +155,12 @@ def _indexer(place: Place, store: ThreadStore) -> Indexer:
     return indexer
 
 
-def search(place: Place, name: str, lagging: tuple[str, ...] | None) -> Answer[Found]:
+def search(place: Place, name: str, todo: Todo) -> Answer[Found]:
     """`findings.find`, in the index of the user's cache; else in one that lies in the spool while the mount lasts."""
     paths = [os.path.join(place.spool, _PRIVATE_INDEX)]
     if place.index is not None:
         paths.insert(0, place.index)
-    return _run(place, lambda store: findings.find(store, paths, name, lagging))
+    return _run(place, lambda store: findings.find(store, paths, name, todo))
 
 
 def nothing(place: Place) -> Answer[bool]:

@@ -82,6 +82,7 @@ def test_hostile_names(lab: Lab) -> None:
 def test_they_follow_the_thread(lab: Lab) -> None:
     """What changes in the log changes there."""
     thread = lab.sample.add(1, git={"branch": "one"})
+    lab.edits = True
     lab.mount()
     assert labels(lab.thread(thread))["branch"] == "one"
     log = lab.sample.path(thread)

@@ -164,6 +164,7 @@ def test_what_changes_is_found(options: tuple[str, ...], lab: Lab) -> None:
     """What is said, taken away or deleted is found, or not, a second later at most; with no index of the user's one is
     made in the private folder, which is gone after the unmount.
     """
+    lab.edits = True
     thread = lab.sample.add(1, "hello there")
     other = lab.sample.add(2, "hello you")
     lab.mount(*options)
@@ -179,6 +180,34 @@ def test_what_changes_is_found(options: tuple[str, ...], lab: Lab) -> None:
     assert bool(list(lab.folder.glob("cache/rolloutfs/index/*.sqlite"))) == ("--no-index" not in options)
     lab.unmount()
     assert lab.spools() == []
+
+
+def test_an_open_file_keeps_what_was_found(lab: Lab) -> None:
+    """Who reads hits.jsonl while the answer changes reads one answer to its end; who opens it then has the new one."""
+    for number in range(300):
+        lab.sample.add(number, "needle " + "long " * 100)
+    lab.mount()
+    path = lab.mountpoint / "search/needle/hits.jsonl"
+    with path.open("rb", buffering=0) as file:
+        before = file.read(1000)
+        lab.sample.add(300, "needle")
+        until(lambda: path.read_bytes().count(b"\n") == 301, "the new hit is found")
+        before += file.read()
+    assert before.count(b"\n") == 300
+    assert all(json.loads(line) for line in before.splitlines())
+
+
+def test_an_index_that_is_deleted(lab: Lab) -> None:
+    """It may go at any moment: the next search makes it anew, and what is said next is found."""
+    threads = {lab.sample.add(number, "needle") for number in range(20)}
+    lab.mount()
+    assert set(found(lab, "needle")) == threads
+    (index,) = lab.folder.glob("cache/rolloutfs/index/*.sqlite")
+    for end in ("", "-wal", "-shm"):
+        Path(f"{index}{end}").unlink(missing_ok=True)
+    assert set(found(lab, "needle kind:user")) == threads
+    new = lab.sample.add(30, "needle")
+    until(lambda: set(found(lab, "needle")) == {*threads, new}, "the new thread is found")
 
 
 def test_without_a_place_for_the_index(lab: Lab) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from rolloutfs import findings, readme
+from rolloutfs.backlog import Backlog, Reached, Todo
 from rolloutfs.findings import Found
 from tests.commands.conftest import say
 from tests.tree.sample import SampleStore, sample_store
@@ -26,6 +29,14 @@ def sample(tmp_path: Path) -> SampleStore:
     return sample
 
 
+ALL = Todo()
+
+
+def changed(*threads: str) -> Todo:
+    """Only these have changed, which somebody watches."""
+    return Todo(None, threads, is_watched=True)
+
+
 class Finder:
     """Asks a store again and again, with an index of its own."""
 
@@ -33,10 +44,10 @@ class Finder:
         self.store = ThreadStore(str(sample.root), Spool(str(folder / "spool")))
         self.index = folder / "index.sqlite"
 
-    def __call__(self, name: str, lagging: tuple[str, ...] | None = None) -> Found:
+    def __call__(self, name: str, todo: Todo = ALL) -> Found:
         """The answer to a query."""
         self.store.refresh()
-        return findings.find(self.store, [str(self.index)], name, lagging)
+        return findings.find(self.store, [str(self.index)], name, todo)
 
 
 @pytest.fixture
@@ -90,12 +101,13 @@ def test_while_the_index_is_being_built(find: Finder, sample: SampleStore, monke
     monkeypatch.setattr(findings, "_CATCH_UP", 0.1)
     with open(f"{find.index}.lock", "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for lagging in (None, (new,)):
-            found = find("nine", lagging)
+        for todo in (ALL, changed(new)):
+            found = find("nine", todo)
             assert found.links == ()
             assert "look again" in because(found)
-    for lagging in (None, (new,)):
-        found = find("nine", lagging)
+            assert found.reached == (todo.after, 0, not todo.changed, False)
+    for todo in (ALL, changed(new)):
+        found = find("nine", todo)
         assert ([thread for _, thread in found.links], found.incomplete) == ([new], None)
 
 
@@ -103,10 +115,10 @@ def test_only_what_changed_is_entered(find: Finder, sample: SampleStore) -> None
     """Who knows which threads have changed has only those looked at."""
     find("needle")
     one, other = sample.add(8, "pin"), sample.add(9, "pin")
-    assert [thread for _, thread in find("pin", (one,)).links] == [one]
-    assert {thread for _, thread in find("pin", None).links} == {one, other}
+    assert [thread for _, thread in find("pin", changed(one)).links] == [one]
+    assert {thread for _, thread in find("pin").links} == {one, other}
     find.index.unlink()
-    assert {thread for _, thread in find("pin", ()).links} == {one, other}  # an index that is gone is made anew
+    assert {thread for _, thread in find("pin", changed()).links} == {one, other}  # an index that is gone is made anew
 
 
 def test_a_damaged_index(find: Finder) -> None:
@@ -137,3 +149,50 @@ def test_the_examples_of_the_readme(example: str) -> None:
     name = example.partition("search/")[2]
     name = name.partition("/")[0] if "/hits" in name or "/001" in name else name.partition("   ")[0]
     findings.parse(name.rstrip("'").removesuffix('"') if example.strip().startswith('ls "') else name.rstrip("'"))
+
+
+def test_a_pass_goes_on_with_the_next_search(
+    find: Finder, sample: SampleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes too long for one search is done by several; what is told meanwhile is entered at the end, and then
+    only what is told.
+    """
+    backlog, found, searches = Backlog(), None, 0
+    monkeypatch.setattr(findings, "_STEP", 0.0)  # a step is one thread
+    while found is None or not found.reached.is_current:
+        moments = iter((0.0, 0.0))  # then there is no more time: for one step
+        clock = SimpleNamespace(monotonic=lambda moments=moments: next(moments, 1000.0), sleep=time.sleep)
+        monkeypatch.setattr(findings, "time", clock)
+        todo = backlog.todo(is_watched=True)
+        if searches == 2:
+            backlog.note({sample.add(0, "pin")})  # one that was passed already
+        found = find("pin", todo)
+        backlog.done(todo, found.reached)
+        searches += 1
+        assert searches <= 7
+        assert (found.incomplete is None) == (searches == 7)  # five threads, the end, and the one that has changed
+    assert len(found.links) == 1
+    assert backlog.todo(is_watched=True) == Todo(None, (), 0, is_watched=True)
+
+
+def test_backlog() -> None:
+    """A pass begins anew when the watch begins or ends, when much has changed, and when nobody knows what was done."""
+    backlog = Backlog()
+    assert backlog.todo(is_watched=False) == Todo("", (), 0, is_watched=False)
+    backlog.done(Todo(), Reached("m", 1, entered=True, is_current=False))
+    assert backlog.todo(is_watched=False) == Todo("m", (), 1, is_watched=False)
+    backlog.done(Todo(), Reached(None, 1, entered=True, is_current=False))
+    assert backlog.todo(is_watched=False).after == ""
+    watched = backlog.todo(is_watched=True)
+    assert watched == Todo("", (), 1, is_watched=True)
+    backlog.done(watched, Reached(None, 1, entered=True, is_current=True))
+    backlog.note({"a", "b"})
+    todo = backlog.todo(is_watched=True)
+    assert todo == Todo(None, ("a", "b"), 1, is_watched=True)
+    backlog.note({"c"})
+    backlog.done(todo, Reached(None, 1, entered=False, is_current=False))
+    assert backlog.todo(is_watched=True).changed == ("a", "b", "c")
+    backlog.note({str(number) for number in range(1001)})
+    assert backlog.todo(is_watched=True) == Todo("", (), 1, is_watched=True)
+    backlog.done(todo, None)
+    assert backlog.todo(is_watched=True).after == ""
