@@ -140,8 +140,10 @@ def household(tmp_path: Path) -> Iterator[Household]:
 
 @pytest.fixture
 def mounted(household: Household) -> Household:
-    """The same after the first lines of the page."""
+    """The same after the first lines of the page, once the index has everything."""
     household.shell(*RECIPES["Recipes"].script)
+    search = household.home / "threads/search/anything"
+    until(lambda: "incomplete.json" not in os.listdir(search), "the index has everything")
     return household
 
 
