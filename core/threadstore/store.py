@@ -24,7 +24,7 @@ from threadstore.errors import StoreError, UnreadableError
 from threadstore.extents import Extents
 from threadstore.files import FileIdentity, open_regular, pread_exactly
 from threadstore.filestates import FileStates
-from threadstore.heads import Head, Row, StateDatabase, is_young, select
+from threadstore.heads import Head, Row, StateDatabase, Subject, is_young, select
 from threadstore.index import Entry, IndexReader
 from threadstore.lines import Log, forward
 from threadstore.metas import Metas, agent_of
@@ -33,7 +33,7 @@ from threadstore.neighbours import Edges, Links, Neighbours, edge_of
 from threadstore.opened import open_rollout
 from threadstore.operations import Operator, Outcome
 from threadstore.projection import Basis, Outline, Projection, StoreView, View
-from threadstore.projector import Projector, Subject, Texts, digest
+from threadstore.projector import Projector, Texts, digest
 from threadstore.seen import Seen
 from threadstore.spool import Spool
 from threadstore.summaries import Summary, TurnPlace, of_document
