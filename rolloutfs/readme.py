@@ -31,7 +31,7 @@ Everything is computed from the rollout files when it is read; there is no copy 
 | transcript.md | the thread as text for people and `grep -rn`: turns, messages, calls, results, patches, checkpoints |
 | turns.jsonl | one line a turn: id, status, whether it still counts and why, user text, usage |
 | pending_calls.jsonl | tool calls without a recorded result: their effect is unknown |
-| usage.json | tokens; what a fork inherited is counted once |
+| usage.json | tokens: `own` is what the thread spent itself, without what it `inherited` and without its sub-agents |
 | problems.jsonl | what is damaged or odd, with file, byte offset and consequence; empty when all is sound |
 | lineage/ | lineage.json; links forked_from and parent; forks/ and agents/ |
 | rollouts/ | the raw rollout files of every generation, decoded; `current` is the one in use |

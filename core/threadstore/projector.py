@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from threadstore import diagnosis, prompt, transcript, views
+from threadstore import diagnosis, prompt, reverts, transcript, views
 from threadstore.calls import match_calls
 from threadstore.catalog import Catalog
 from threadstore.effects import Effect
@@ -34,9 +35,11 @@ from threadstore.replaying import continued, extended, replay_lineage, whole_lin
 from threadstore.scan import FullScan, Source
 from threadstore.spool import Spool
 from threadstore.texts import Text, text_of
+from threadstore.usage import Spent, add
 
 KINDS = ("scan", "history", "state")  # of passes
 _KEPT = 4  # threads whose passes are kept
+_KEPT_GENERATIONS = 1000  # of which is known what was spent in them
 _REMEMBERED = (
     1 << 20
 )  # bytes of a lineage up to which records are kept from one pass to the next, and above which passes
@@ -58,6 +61,7 @@ class Projector:
         self._kept: OrderedDict[tuple[str, str], object] = OrderedDict()  # passes by thread and kind
         self._memo: tuple[tuple[Basis, ...], Memo] = ((), Memo())
         self.remembered: Callable[[str, str], bytes | None] | None = None  # packed ones of another process
+        self._reverted: OrderedDict[object, Spent] = OrderedDict()
         self._blocks: dict[str, Blocks] = {}  # what passes over large logs of this process have read
         self._proven: tuple[tuple[Basis, ...], bool] = ((), False)
 
@@ -168,13 +172,14 @@ class Projector:
         if view is View.TURNS:
             return _rendered(views.turns(scan))
         if view is View.USAGE:
-            return _rendered(views.page(scan.usage.render()))
+            return _rendered(views.page(passes.usage))
         if view is View.PROBLEMS:
             return _rendered(views.problem_lines(passes.problems, scan.hidden_problems))
         if view is View.THREAD:
             replay = None if error is not None else passes.state
             summary = _summary(subject, self._metas)
-            return _rendered(views.thread(summary, lineage.segments, scan, replay, passes.problems, error))
+            usage = None if error is not None else passes.usage
+            return _rendered(views.thread(summary, lineage.segments, scan, replay, passes.problems, usage, error))
         builder = ExtentsBuilder()
         if view is View.TRANSCRIPT:
             generation = transcript.write(scan, passes.effect, lineage, builder)
@@ -265,6 +270,24 @@ class Projector:
         self._keep(thread_id, "scan", (now, scan))
         return scan
 
+    def reverted(self, subject: Subject, lineage: OpenLineage) -> Spent:
+        """What the thread spent in generations, or ends of them, that no longer count. These seldom change."""
+        counted = {file.rollout.rollout_id: lineage.end_of(number) for number, file in enumerate(lineage.files)}
+        found: Spent = {}
+        for rollout in subject.rollouts:
+            if rollout == subject.head.rollout:
+                continue
+            with suppress(StoreError, FileNotFoundError), self.open(self.segments(rollout)) as generation:
+                key = (tuple(file.basis for file in generation.files), tuple(sorted(counted.items())))
+                known = self._reverted.get(key)
+                if known is None:
+                    known = self._reverted[key] = reverts.spent_beside(generation, subject.thread_id, counted)
+                    while len(self._reverted) > _KEPT_GENERATIONS:
+                        self._reverted.popitem(last=False)
+                add(found, known)
+                reverts.note(generation, subject.thread_id, counted)
+        return found
+
     def texts(self, subject: Subject, known: bytes | None) -> Texts:
         """What was said in the thread's own rollouts, from where the pass `known` had come to if it can go on."""
         lineage = self.open(self.segments(subject.head.rollout))
@@ -314,6 +337,11 @@ class _Passes:
         return Effect(self.scan, None if self.error is not None else self.history)
 
     @cached_property
+    def usage(self) -> Json:
+        """The content of `usage.json`."""
+        return self.scan.usage.render(self._projector.reverted(self.subject, self.lineage))
+
+    @cached_property
     def problems(self) -> list[Problem]:
         """What is wrong."""
         listed = self._projector.catalog.problems_of(self.subject.thread_id)
@@ -360,10 +388,15 @@ def _said(lineage: OpenLineage, thread_id: str, start: int | None) -> Iterator[T
 
 
 def _sources(lineage: OpenLineage) -> list[Source]:
-    last = len(lineage.files) - 1
+    leaf = lineage.segments[-1]
     return [
-        Source(segment.rollout.path, segment.meta, own=number == last)
-        for number, segment in enumerate(lineage.segments)
+        Source(
+            segment.rollout.path,
+            segment.meta,
+            own=segment is leaf,
+            of_thread=segment.rollout.thread_id == leaf.rollout.thread_id,
+        )
+        for segment in lineage.segments
     ]
 
 
