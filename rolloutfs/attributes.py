@@ -29,6 +29,7 @@ _EXACT_AT_ONCE = frozenset({Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE,
 #: What may come, go or change without an event in the store that we could tell it from.
 _UNTOLD = frozenset(
     {Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FORKS, Kind.AGENTS}
+    | {Kind.FAMILY, Kind.FAMILY_LINK}
 )
 _SUBFOLDERS = {Kind.ROOT: 2, Kind.THREAD: 2, Kind.LINEAGE: 2}
 
@@ -61,7 +62,7 @@ class Clock:
             return version.mtime_ns, version.ctime_ns
         if node.kind is Kind.OPERATIONS:
             return self.of_store()
-        if node.kind is Kind.STORE_VIEW:
+        if node.kind in (Kind.STORE_VIEW, Kind.FAMILY):
             basis = version.projection.basis if isinstance(version, Derived) else ()
             newest = max((one.mtime_ns for one in basis), default=0)
             return (newest, newest) if newest else self.of_store()

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from threadstore.errors import StoreError
-from threadstore.projection import Basis, Projection, StoreView, View
+from threadstore.projection import Basis, FamilyView, Projection, StoreView, View
 
 from rolloutfs import freshness, inodes
 from rolloutfs.engine import Engine
@@ -118,6 +118,9 @@ class Contents:
         self._handles: dict[int, _Handle] = {}
         self._next_handle = 1
         self._renewals: dict[int, freshness.Share] = {}
+        self._unchanged: Recent[int, bytes] | None = (
+            None  # files about families since the last change: their generations
+        )
 
     # What the kernel is told
 
@@ -404,6 +407,8 @@ class Contents:
     def _holds(self, node: Node, projection: Projection) -> bool:
         if node.kind is Kind.STORE_VIEW:
             return not self._renewals[node.ino].is_due()
+        if node.kind is Kind.FAMILY:
+            return self._unchanged is not None and self._unchanged.get(node.ino) == projection.generation
         if node.kind is Kind.ROLLOUT:
             return all(self._is_same(one) for one in projection.basis)
         return self._engine.store.is_current(node.thread, projection)
@@ -420,9 +425,21 @@ class Contents:
         if isinstance(node.view, StoreView):
             with self._renewals.setdefault(node.ino, freshness.Share()):
                 return await self._engine.project_store(node.view)
+        if isinstance(node.view, FamilyView):
+            unchanged = self._unchanged  # another one if something happens meanwhile
+            made = await self._engine.project_family(node.thread, node.view)
+            if unchanged is not None:
+                unchanged.put(node.ino, made.generation)
+            return made
         if isinstance(node.view, View):
             return await self._engine.project(node.thread, node.view)
         return await self._engine.project_rollout(self._tree.rollout_names(node.thread)[node.name])
+
+    def note(self, *, watched: bool) -> None:
+        """Something happened to the store, so what follows from all of it may be different; or, unless it is watched,
+        may be at any moment.
+        """
+        self._unchanged = Recent(KNOWN) if watched else None
 
     def forget(self, thread: str) -> None:
         """Make everything about a thread anew when it is asked for."""

@@ -15,7 +15,7 @@ from threadstore.errors import StoreError
 from threadstore.locks import writer_lock
 from threadstore.names import RolloutFile
 from threadstore.neighbours import Edges
-from threadstore.projection import Outline, Projection, StoreView, View
+from threadstore.projection import FamilyView, Outline, Projection, StoreView, View
 from threadstore.seen import Seen
 from threadstore.store import Links, ThreadStore, Times
 
@@ -44,6 +44,8 @@ class FullStore(Store, Protocol):
     def recall(self, thread_id: str, view: View) -> Projection | None: ...  # noqa: D102
     def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
     def project_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
+    def project_family(self, thread_id: str, view: FamilyView) -> Projection: ...  # noqa: D102
+    def family_cost(self, thread_id: str) -> int: ...  # noqa: D102
     def project_rollout(self, rollout: RolloutFile) -> Projection: ...  # noqa: D102
     def project_store(self, view: StoreView) -> Projection: ...  # noqa: D102
     def links(self, thread_id: str) -> Links: ...  # noqa: D102
@@ -95,6 +97,13 @@ class Engine:
         if self._pool is None or self._is_small_store():
             return self.store.project_store(view)
         return await self._pool.run(worker.project_store, view)
+
+    async def project_family(self, thread: str, view: FamilyView) -> Projection:
+        """One derived file of the family of a root."""
+        await self.links(thread)  # and thereby those of all others
+        if self._pool is None or self.store.family_cost(thread) <= self._small:
+            return self.store.project_family(thread, view)
+        return await self._pool.run(worker.project_family, thread, view)
 
     async def links(self, thread: str) -> Links:
         """The links of a thread to others."""

@@ -383,6 +383,7 @@ class Operations(pyfuse3.Operations):
         if self._engine.store.is_scanned:  # what changed between that scan and the watch was heard by nobody
             self._engine.store.refresh()
         self._answers.start()
+        self.contents.note(watched=True)
         self._heads_moved = True  # note them before anything is told for long
         self._describer.patience.watched = True
 
@@ -414,11 +415,13 @@ class Operations(pyfuse3.Operations):
         if self._watch is not None and not self._watch.is_active:
             self._describer.patience.watched = False
             self._answers.stop()
+            self.contents.note(watched=False)
 
     def _note(self, changes: Changes) -> None:
         store = self._engine.store
         touched: set[str] = set()
         self._answers.note(changes)
+        self.contents.note(watched=True)
         if changes.folders or changes.everything:
             touched = self._refresh()
             self._invalidate_root()

@@ -33,7 +33,8 @@ Everything is computed from the rollout files when it is read; there is no copy 
 | pending_calls.jsonl | tool calls without a recorded result: their effect is unknown |
 | usage.json | tokens: `own` is what the thread spent itself, without what it `inherited` and without its sub-agents |
 | problems.jsonl | what is damaged or odd, with file, byte offset and consequence; empty when all is sound |
-| lineage/ | lineage.json; links forked_from and parent; forks/ and agents/ |
+| lineage/ | lineage.json; links forked_from and parent; forks/ and agents/; family.txt and family.mmd, all that came \
+from the same thread |
 | rollouts/ | the raw rollout files of every generation, decoded; `current` is the one in use |
 | fork, revert, compact | control files: write a request, read the answer; `cat` one to see how |
 
@@ -78,8 +79,8 @@ summarizer_seconds = 300.
 ## store/
 
 The store's own files as they lie on disk (`sessions/`, `archived_sessions/`, `session_index.jsonl`), and derived
-from all of them: `heads.jsonl` (thread and selected rollout), `problems.jsonl`, `stats.json`. Enough for a backup,
-and nothing secret.
+from all of them: `heads.jsonl` (thread and selected rollout), `problems.jsonl`, `stats.json` (counts, tokens by day and
+model), `lineage.mmd` (all families, in Mermaid). Enough for a backup, and nothing secret.
 
 The links in lineage/ lead in circles (a fork to its origin and back): use `diff -r --no-dereference`.
 Sizes are exact, times and inode numbers are the same after a remount, so `rsync`, `tar`, `restic` and `borg` work.

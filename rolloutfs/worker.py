@@ -27,7 +27,7 @@ from threadstore.index import IndexReader
 from threadstore.indexing import Indexer, Progress
 from threadstore.names import RolloutFile
 from threadstore.neighbours import Edges
-from threadstore.projection import Projection, StoreView, View
+from threadstore.projection import FamilyView, Projection, StoreView, View
 from threadstore.seen import Seen
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
@@ -116,6 +116,11 @@ def _run(place: Place, job: Callable[[ThreadStore], R]) -> Answer[R]:
 def project(place: Place, thread: str, view: View) -> Answer[Projection]:
     """`ThreadStore.project`."""
     return _run(place, lambda store: store.project(thread, view))
+
+
+def project_family(place: Place, thread: str, view: FamilyView) -> Answer[Projection]:
+    """`ThreadStore.project_family`."""
+    return _run(place, lambda store: store.project_family(thread, view))
 
 
 def project_rollout(place: Place, rollout: RolloutFile) -> Answer[Projection]:

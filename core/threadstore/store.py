@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from threadstore import overview
+from threadstore import kinship, overview
 from threadstore.catalog import Catalog
 from threadstore.cut import Boundary
 from threadstore.errors import StoreError, UnreadableError
@@ -33,7 +33,7 @@ from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile, pa
 from threadstore.neighbours import Edges, Links, Neighbours, edge_of
 from threadstore.opened import open_rollout
 from threadstore.operations import Operator, Outcome
-from threadstore.projection import Basis, Outline, Projection, StoreView, View
+from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
 from threadstore.projector import Projector, Texts, digest
 from threadstore.seen import Seen
 from threadstore.spool import Spool
@@ -358,7 +358,9 @@ class ThreadStore:
         """
         self.refresh()
         basis = overview.newest(self.root, self._catalog, self._database)
-        if view is StoreView.STATS:
+        if view is StoreView.LINEAGE:
+            content = kinship.whole(self)
+        elif view is StoreView.STATS:
             content = overview.stats(self.root, self._catalog, self._database, self._tallies())
         else:
             selected = {thread_id: self._head(thread_id)[0] for thread_id in self._catalog.threads}
@@ -367,6 +369,16 @@ class ThreadStore:
             else:
                 content = overview.problems(self._catalog, self._database, selected)
         return Projection(Extents.of_bytes(content), basis, digest(content))
+
+    def project_family(self, thread_id: str, view: FamilyView) -> Projection:
+        """Make one derived file of the family that a thread is the root of; it holds only now."""
+        content, newest_ns = kinship.family(self, thread_id, view)
+        basis = Basis(self.head(thread_id).path, 0, 0, 0, newest_ns)  # says when the newest record was written
+        return Projection(Extents.of_bytes(content), (basis,), digest(content))
+
+    def family_cost(self, thread_id: str) -> int:
+        """Bytes of log that a file of the family below a thread may have to read, at most."""
+        return sum(map(self.cost, kinship.members(self, thread_id)))
 
     def _tallies(self) -> Iterator[Tally | None]:
         """What each thread adds to the statistics; None for one that can't be read."""
