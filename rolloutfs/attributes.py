@@ -21,15 +21,18 @@ from rolloutfs.content import Announced, Contents
 from rolloutfs.engine import FullStore
 from rolloutfs.readers import Derived, Plain, Version
 from rolloutfs.storefiles import FOLDERS, StoreFiles
-from rolloutfs.tree import Kind, Node, Tree
+from rolloutfs.tree import TURN_FOLDERS, Kind, Node, Tree
 
 BLOCK = 128 << 10  # bytes that programs are told to read at once
 _ALWAYS_THERE = frozenset({Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE})
-_EXACT_AT_ONCE = frozenset({Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER})
+_EXACT_AT_ONCE = frozenset(
+    {Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER, Kind.TURNS_LINK, Kind.TURN_LINK}
+    | TURN_FOLDERS
+)
 #: What may come, go or change without an event in the store that we could tell it from.
 _UNTOLD = frozenset(
     {Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FORKS, Kind.AGENTS}
-    | {Kind.FAMILY, Kind.FAMILY_LINK}
+    | {Kind.FAMILY, Kind.FAMILY_LINK, Kind.TURN, Kind.TURN_LINK, Kind.TURN_CALLS, Kind.TURN_FILE}
 )
 _SUBFOLDERS = {Kind.ROOT: 2, Kind.THREAD: 2, Kind.LINEAGE: 2}
 
@@ -205,4 +208,6 @@ class Describer:
             return 2 + sum(stat.S_ISDIR(status.st_mode) for _, status in self._files.entries(""))
         if node.kind is Kind.STORE_FOLDER:
             return max(self._files.shown(node.name).st_nlink, 1)
+        if node.kind in TURN_FOLDERS:
+            return 1  # not counted
         return 2 + _SUBFOLDERS.get(node.kind, 0)

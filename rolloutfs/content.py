@@ -34,6 +34,7 @@ from rolloutfs.lru import Recent
 from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.tree import Kind, Node, Tree
+from rolloutfs.turnfolders import TurnFolders
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ class Contents:
         self._readme = Literal(readme)
         self._operations = operations  # the path of the journal
         self._times = times
+        self.turns = TurnFolders(engine, tree)
         self._fds = OpenFiles(files)
         self._known: Recent[int, Derived] = Recent(KNOWN)
         self._full: Recent[int, Derived] = Recent(PROJECTIONS, _weight)
@@ -201,6 +203,9 @@ class Contents:
             return self._tell(ino, node, known, known.size)
         if node.kind is Kind.README:
             return self._tell(ino, node, self._readme, self._readme.size)
+        if node.kind is Kind.TURN_FILE:
+            made = None if ino in self._open else self.turns.known(node)
+            return None if made is None else self._tell(ino, node, Derived.of(made), made.size)
         if node.kind not in (Kind.STORE_FILE, Kind.ROLLOUT) or ino in self._open:
             return None
         path = node.name
@@ -425,6 +430,8 @@ class Contents:
         if isinstance(node.view, StoreView):
             with self._renewals.setdefault(node.ino, freshness.Share()):
                 return await self._engine.project_store(node.view)
+        if node.kind is Kind.TURN_FILE:
+            return await self.turns.file(node)
         if isinstance(node.view, FamilyView):
             unchanged = self._unchanged  # another one if something happens meanwhile
             made = await self._engine.project_family(node.thread, node.view)

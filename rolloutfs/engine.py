@@ -18,6 +18,7 @@ from threadstore.neighbours import Edges
 from threadstore.projection import FamilyView, Outline, Projection, StoreView, View
 from threadstore.seen import Seen
 from threadstore.store import Links, ThreadStore, Times
+from threadstore.turnfiles import Files
 
 from rolloutfs import worker
 from rolloutfs.control import Request
@@ -46,6 +47,7 @@ class FullStore(Store, Protocol):
     def project_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
     def project_family(self, thread_id: str, view: FamilyView) -> Projection: ...  # noqa: D102
     def family_cost(self, thread_id: str) -> int: ...  # noqa: D102
+    def project_turn(self, thread_id: str, name: str | None = None) -> dict[str, Files]: ...  # noqa: D102
     def project_rollout(self, rollout: RolloutFile) -> Projection: ...  # noqa: D102
     def project_store(self, view: StoreView) -> Projection: ...  # noqa: D102
     def links(self, thread_id: str) -> Links: ...  # noqa: D102
@@ -85,6 +87,12 @@ class Engine:
     def project_all(self, thread: str) -> dict[View, Projection]:
         """Every derived file of a thread that is small; nothing of another one."""
         return self.store.project_all(thread) if self.is_small(thread) else {}
+
+    async def project_turn(self, thread: str, turn: str) -> dict[str, Files]:
+        """The files of a turn; of a small thread those of all turns. KeyError when there is no such turn."""
+        if self._pool is None or self.is_small(thread):
+            return self.store.project_turn(thread)
+        return await self._pool.run(worker.project_turn, thread, turn)
 
     async def project_rollout(self, rollout: RolloutFile) -> Projection:
         """A compressed rollout, decoded into the spool."""

@@ -47,7 +47,7 @@ from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
 from rolloutfs.requestloop import Waiting
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import README, ROOT, Kind, Listing, Node, Place, Tree, needs_links
+from rolloutfs.tree import README, ROOT, TURN_FOLDERS, Kind, Listing, Node, Place, Tree, needs_links
 from rolloutfs.watch import Changes, Watch
 from rolloutfs.worker import code_of
 
@@ -135,7 +135,9 @@ class Operations(pyfuse3.Operations):
         text = os.fsdecode(name)
         if parent.kind is Kind.THREADS and text not in self._engine.store and is_thread_id(text):
             self._engine.store.refresh()
-        if parent.kind in _LISTED:
+        if parent.kind in TURN_FOLDERS:
+            node = await self.contents.turns.lookup(parent, text)
+        elif parent.kind in _LISTED:
             node = (await self._listing(parent)).find(text)
         else:
             node = self.tree.lookup(parent, text)
@@ -174,6 +176,8 @@ class Operations(pyfuse3.Operations):
         """The target of a link."""
         self._look(inode)
         node = self._node(inode)
+        if node.kind is Kind.TURN_LINK:
+            return FileNameT(os.fsencode(await self.contents.turns.target(node)))
         return FileNameT(os.fsencode(self.tree.target(node, await self._links(node))))
 
     # Folders
@@ -506,6 +510,8 @@ class Operations(pyfuse3.Operations):
         return await self._engine.links(node.thread) if needs_links(node) else None
 
     async def _listing(self, folder: Node) -> Listing:
+        if folder.kind in TURN_FOLDERS:
+            return await self.contents.turns.listing(folder)
         kept = self._answers.of(folder)
         listing = kept.listings.get(folder.ino)
         if listing is None:

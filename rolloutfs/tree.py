@@ -4,6 +4,7 @@
     /threads/ID/           the derived files of `View`, lineage/, rollouts/; fork, revert and compact unless read-only
     /threads/ID/lineage/   lineage.json, forked_from and parent (links, absent when there is none), forks/, agents/,
                            family.txt and family.mmd (of the root of the family; in other threads links to those)
+    /threads/ID/turns      a link to .turns, a folder that isn't listed; what is in it is numbered by `turnfolders`
     /threads/ID/rollouts/  every generation, decoded; `current` links to the selected one
     /store/                the store's own files, and the derived files of `StoreView`
 
@@ -53,6 +54,12 @@ class Kind(IntEnum):
     THREAD_LINK = auto()
     FAMILY = auto()
     FAMILY_LINK = auto()
+    TURNS_LINK = auto()
+    TURNS = auto()
+    TURN = auto()
+    TURN_LINK = auto()
+    TURN_CALLS = auto()
+    TURN_FILE = auto()
     ROLLOUTS = auto()
     CURRENT = auto()
     ROLLOUT = auto()
@@ -75,9 +82,16 @@ FOLDERS = frozenset(
         Kind.ROLLOUTS,
         Kind.STORE,
         Kind.STORE_FOLDER,
+        Kind.TURNS,
+        Kind.TURN,
+        Kind.TURN_CALLS,
     }
 )
-LINKS = frozenset({Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FAMILY_LINK, Kind.CURRENT})
+TURN_FOLDERS = frozenset({Kind.TURNS, Kind.TURN, Kind.TURN_CALLS})  # whose children `turnfolders` knows
+LINKS = frozenset(
+    {Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FAMILY_LINK, Kind.CURRENT}
+    | {Kind.TURNS_LINK, Kind.TURN_LINK}
+)
 _NEED_LINKS = frozenset(
     {Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS, Kind.FAMILY, Kind.FAMILY_LINK}
 )
@@ -170,7 +184,10 @@ _IN_THREAD: dict[int, tuple[str, Kind, View | None]] = {
     10: (View.TRANSCRIPT.value, Kind.VIEW, View.TRANSCRIPT),
     16: ("lineage", Kind.LINEAGE, None),
     17: ("rollouts", Kind.ROLLOUTS, None),
+    21: ("turns", Kind.TURNS_LINK, None),
 }
+_UNLISTED: dict[int, tuple[str, Kind, View | None]] = {22: (".turns", Kind.TURNS, None)}
+
 _CONTROLS: dict[int, tuple[str, Kind, View | None]] = {
     18: ("fork", Kind.CONTROL, None),
     19: ("revert", Kind.CONTROL, None),
@@ -192,7 +209,7 @@ _CURRENT = 48
 _THREADS, _STORE = 3, 4
 _LINEAGE, _ROLLOUTS = 16, 17
 _FIXED_ROOT = {**_AT_ROOT, **_IN_STORE}
-_FIXED_THREAD = {**_IN_THREAD, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
+_FIXED_THREAD = {**_IN_THREAD, **_UNLISTED, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
 
 
 def needs_links(node: Node) -> bool:
@@ -208,7 +225,7 @@ class Tree:
     ) -> None:
         self._in_thread = {**_IN_THREAD, **(_CONTROLS if controls else {})}
         self._slots_in_thread = tuple(self._in_thread)
-        self._slot_of = {row[0]: slot for slot, row in self._in_thread.items()}
+        self._slot_of = {row[0]: slot for slot, row in {**self._in_thread, **_UNLISTED}.items()}
         self._names_in_thread = [row[0] for row in self._in_thread.values()]
         self._store = store
         self._files = files
@@ -289,6 +306,8 @@ class Tree:
             given = _given(links)
             thread = given.forked_from if node.kind is Kind.FORKED_FROM else given.parent
             return f"../../{thread}" if thread is not None and thread in self._store else _missing(node.kind.name)
+        if node.kind is Kind.TURNS_LINK:
+            return ".turns"
         if node.kind is Kind.FAMILY_LINK and isinstance(node.view, FamilyView):
             return f"../../{_given(links).root}/lineage/{node.view.value}"
         return node.target
@@ -307,7 +326,7 @@ class Tree:
         folder, lineage = self.folder(thread), self._thread_node(thread, _LINEAGE)
         return [
             Place(parent, row[0], self._thread_node(thread, slot))
-            for parent, rows in ((folder, self._in_thread), (lineage, _IN_LINEAGE))
+            for parent, rows in ((folder, self._in_thread), (folder, _UNLISTED), (lineage, _IN_LINEAGE))
             for slot, row in rows.items()
         ]
 
@@ -329,6 +348,10 @@ class Tree:
         names = self.rollout_names(thread)
         found = ((name, self._known(f"{Kind.ROLLOUT.name}\0{thread}\0{name}")) for name in names)
         return [Place(folder, name, node) for name, node in found if node is not None]
+
+    def numbered(self, key: str, make: Callable[[int], Node]) -> Node:
+        """A node with a key of its own, made with the number of that."""
+        return self._dynamic.number(key, make)
 
     def _known(self, key: str) -> Node | None:
         ino = self._dynamic.find(key)

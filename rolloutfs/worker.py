@@ -31,6 +31,7 @@ from threadstore.projection import FamilyView, Projection, StoreView, View
 from threadstore.seen import Seen
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
+from threadstore.turnfiles import Files
 
 from rolloutfs.control import Request
 from rolloutfs.perform import Result, perform
@@ -121,6 +122,11 @@ def project(place: Place, thread: str, view: View) -> Answer[Projection]:
 def project_family(place: Place, thread: str, view: FamilyView) -> Answer[Projection]:
     """`ThreadStore.project_family`."""
     return _run(place, lambda store: store.project_family(thread, view))
+
+
+def project_turn(place: Place, thread: str, turn: str) -> Answer[dict[str, Files]]:
+    """`ThreadStore.project_turn`."""
+    return _run(place, lambda store: store.project_turn(thread, turn))
 
 
 def project_rollout(place: Place, rollout: RolloutFile) -> Answer[Projection]:

@@ -160,6 +160,13 @@ class Projector:
             raise
         return lineage
 
+    def open_thread(self, head: RolloutFile) -> OpenLineage:
+        """The open files of the lineage of a rollout, of which lines are decoded once if they are small; close it."""
+        lineage = self.open(self.segments(head))
+        if not _is_large(lineage):
+            lineage.decode = self._memo_of(lineage).decode
+        return lineage
+
     def _make(self, passes: _Passes, view: View) -> tuple[Extents, bytes]:
         subject, lineage, error = passes.subject, passes.lineage, passes.error
         if view in _HISTORIES:

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from threadstore import kinship, overview
+from threadstore import kinship, overview, turnfiles
 from threadstore.catalog import Catalog
 from threadstore.cut import Boundary
 from threadstore.errors import StoreError, UnreadableError
@@ -39,6 +39,7 @@ from threadstore.seen import Seen
 from threadstore.spool import Spool
 from threadstore.summaries import Summary, TurnPlace, of_document
 from threadstore.tallies import Tally, tally
+from threadstore.turnfiles import Files, Turns
 
 __all__ = ["Links", "ThreadStore", "Times"]
 
@@ -49,6 +50,7 @@ _TIME = struct.Struct("<QQQqq")  # device, inode, size and mtime of the file, ti
 _TAILS = (4 << 10, 64 << 10)  # bytes at the end of a log in which the last time is looked for
 _TALLIES = 50_000  # threads of which is remembered what they add to statistics, about 1 KiB each
 _SLICE = 500  # threads that an index is asked for at once
+_MOVES = 5  # times that a log may grow while one of its turns is looked for
 _MANY = 100  # rollouts from which asking the index for all of them is quicker than reading their session metas
 _EXPANSION = 20  # decoded bytes per compressed byte that are assumed for an estimate
 
@@ -350,6 +352,18 @@ class ThreadStore:
         opened.log.close()
         extents = Extents.of_source(opened.source, opened.log.size)
         return Projection(extents, (opened.basis,), digest(identity))
+
+    def project_turn(self, thread_id: str, name: str | None = None) -> dict[str, Files]:
+        """The files of one turn, or of all turns of a thread, by the names of their folders. Of a large log only the
+        bytes of that turn are read if it is known where that lies. Raises StoreError when it can't be told.
+        """
+        for _ in range(_MOVES):
+            turns = self.recall(thread_id, View.TURNS) or self.project(thread_id, View.TURNS)
+            content = rendered(turns)
+            with self._projector.open_thread(self.head(thread_id)) as lineage:
+                if turns.basis == tuple(file.basis for file in reversed(lineage.files)):
+                    return turnfiles.make(Turns.of(content), lineage, name)
+        raise StoreError(f"Thread {thread_id} is being written to faster than it can be read.")
 
     def project_store(self, view: StoreView) -> Projection:
         """Make one derived file of the whole store.

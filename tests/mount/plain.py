@@ -124,6 +124,7 @@ def _write_thread(store: ThreadStore, thread: str, raw: list[Raw], folder: Path)
             (lineage / of_family.value).write_bytes(join(store, store.project_family(thread, of_family)))
         else:
             (lineage / of_family.value).symlink_to(f"../../{links.root}/lineage/{of_family.value}")
+    (folder / "turns").symlink_to(".turns")
     for file in raw:
         (rollouts / file.name).write_bytes(file.content)
     (rollouts / "current").symlink_to(store.head(thread).name.removesuffix(".zst"))

@@ -44,7 +44,7 @@ def test_the_tree_has_the_names_of_the_design(sample: SampleStore, plant: Plant)
     assert planted.names("") == ["README.md", "threads", "store", *files]
     assert planted.names("threads") == [thread]
     views = [view.value for view in View if view is not View.LINEAGE]
-    assert planted.names(f"threads/{thread}") == [*views, "lineage", "rollouts"]
+    assert planted.names(f"threads/{thread}") == [*views, "lineage", "rollouts", "turns"]
     assert planted.names(f"threads/{thread}/lineage") == ["lineage.json", "forks", "agents"]
     assert planted.names(f"threads/{thread}/rollouts") == ["current", sample.path(thread).name]
     assert planted.names("store") == [*(view.value for view in StoreView), "sessions", "session_index.jsonl"]
