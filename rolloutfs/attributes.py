@@ -1,9 +1,10 @@
 """Attributes of files, folders and links, made of what the store says and never of the present time.
 
 Backup programs compare mtime and ctime: both come from the store and are the same after a remount.  Everything
-below threads/ID has the times of the thread (its last record; the change of its selected rollout file), the store's
-files have their own, the folders above have the newest of the store's folders.  What would need a look into a log
-is not computed for a listing: `glance` gives a placeholder that the kernel has to ask for again (FUSE 6.1).
+below threads/ID has the times of the thread (its last record; the change of its selected rollout file), what is about a
+family those of its newest record, the store's files have their own, the folders above have the newest of the store's
+folders.  What would need a look into a log is not computed for a listing: `glance` gives a placeholder that the kernel
+has to ask for again (FUSE 6.1).
 """
 
 from __future__ import annotations

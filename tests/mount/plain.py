@@ -88,6 +88,10 @@ def write_tree(root: Path, mount: Path, destination: Path) -> None:
         folder = destination / "threads" / thread
         _write_thread(store, thread, [file for file in raw if file.thread == thread], folder)
         _seal(folder, store.times(thread).mtime_ns)
+        for view in FamilyView:
+            path = folder / "lineage" / view.value
+            if path.exists() and not path.is_symlink():
+                _set_time(path, store.project_family(thread, view).basis[0].mtime_ns)
     _write_store(store, root, destination / "store")
     shutil.copyfile(mount / "README.md", destination / "README.md")
     (destination / "operations.jsonl").touch()

@@ -80,7 +80,7 @@ def test_a_walk_leaves_it_out(lab: Lab) -> None:
     assert ".turns" not in os.listdir(folder)
     found = lines_of("find", folder)
     assert sorted(path for path in found if "turns" in path) == [str(folder / "turns"), str(folder / "turns.jsonl")]
-    assert len(lines_of("find", f"{folder}/turns/")) == 9
+    assert len(lines_of("find", f"{folder}/turns/")) == 8
     assert subprocess.run(["grep", "-rqx", "one", folder], check=False).returncode == 1
     assert lines_of("grep", "-rlx", "one", f"{folder}/turns/") == [f"{folder}/turns/0001/user.md"]
 
