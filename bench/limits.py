@@ -43,7 +43,7 @@ def scan(folder: Path, settings: Settings) -> Table:
     rows.append((f"only its last {tail / 1e6:.1f} MB, decoding each line", ms(samples["tail"]), "", ""))
     text = (
         f"{stores.RECIPES['checkpoints'].says}; in one process, without anything of ours. Which lines count, and so "
-        "how long a history is, can't be told without decoding each: Codex passes over a line of which a field is missing."
+        "how long a history is, can't be told without decoding each: Codex passes over one of which a field is missing."
     )
     return Table("The steps of a scan", text, ("", "median", "speed", "÷ reading"), rows)
 
