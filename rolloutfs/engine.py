@@ -46,7 +46,7 @@ class FullStore(Store, Protocol):
     def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
     def project_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
     def project_family(self, thread_id: str, view: FamilyView) -> Projection: ...  # noqa: D102
-    def family_cost(self, thread_id: str) -> int: ...  # noqa: D102
+    def is_small_family(self, thread_id: str, most: int) -> bool: ...  # noqa: D102
     def project_turn(self, thread_id: str, name: str | None = None) -> dict[str, Files]: ...  # noqa: D102
     def project_rollout(self, rollout: RolloutFile) -> Projection: ...  # noqa: D102
     def project_store(self, view: StoreView) -> Projection: ...  # noqa: D102
@@ -109,7 +109,7 @@ class Engine:
     async def project_family(self, thread: str, view: FamilyView) -> Projection:
         """One derived file of the family of a root."""
         await self.links(thread)  # and thereby those of all others
-        if self._pool is None or self.store.family_cost(thread) <= self._small:
+        if self._pool is None or self.store.is_small_family(thread, self._small):
             return self.store.project_family(thread, view)
         return await self._pool.run(worker.project_family, thread, view)
 

@@ -47,7 +47,7 @@ from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
 from rolloutfs.requestloop import Waiting
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import README, ROOT, TURN_FOLDERS, Kind, Listing, Node, Place, Tree, needs_links
+from rolloutfs.tree import OF_TURNS, README, ROOT, TURN_FOLDERS, Kind, Listing, Node, Place, Tree, needs_links
 from rolloutfs.watch import Changes, Watch
 from rolloutfs.worker import code_of
 
@@ -526,11 +526,13 @@ class Operations(pyfuse3.Operations):
 
     def _noted(self, kept: Kept, node: Node, attributes: Attributes) -> EntryAttributes:
         """An answer, kept unless something else than the store may change it: a request to a control file, the next
-        moment, or the end of somebody's reading an older content of the file.
+        moment, or the end of somebody's reading an older content of the file. Nor are those about single turns, which
+        are many.
         """
         entry = self._entry(attributes)
         if (
             node.kind is not Kind.CONTROL
+            and node.kind not in OF_TURNS
             and attributes.ino == node.ino
             and self.contents.is_steady(node)
             and self.contents.lasts(node)

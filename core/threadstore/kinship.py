@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from threadstore.errors import StoreError
@@ -29,16 +30,16 @@ def whole(store: Store) -> bytes:
     return _content(list(flowchart(shown, alone)))
 
 
-def members(store: Store, root: str) -> list[str]:
-    """All threads of a family."""
-    found = {root: None}
-    waiting = [root]
-    for thread in waiting:
+def members(store: Store, root: str) -> Iterator[str]:
+    """All threads of a family, the root first."""
+    found, waiting = {root}, [root]
+    for thread in waiting:  # which grows
+        yield thread
         links = store.links(thread)
-        below = (*links.forks, *(agent for _, agent in links.agents))
-        waiting += [one for one in below if one not in found and one in store]
-        found.update(dict.fromkeys(one for one in below if one in store))
-    return list(found)
+        for below in (*links.forks, *(agent for _, agent in links.agents)):
+            if below not in found and below in store:
+                found.add(below)
+                waiting.append(below)
 
 
 def _is_alone(store: Store, thread: str) -> bool:

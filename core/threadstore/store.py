@@ -390,9 +390,14 @@ class ThreadStore:
         basis = Basis(self.head(thread_id).path, 0, 0, 0, newest_ns)  # says when the newest record was written
         return Projection(Extents.of_bytes(content), (basis,), digest(content))
 
-    def family_cost(self, thread_id: str) -> int:
-        """Bytes of log that a file of the family below a thread may have to read, at most."""
-        return sum(map(self.cost, kinship.members(self, thread_id)))
+    def is_small_family(self, thread_id: str, most: int) -> bool:
+        """True when a file of the family below a thread reads at most so many bytes of log."""
+        left = most
+        for member in kinship.members(self, thread_id):
+            left -= self.cost(member)
+            if left < 0:
+                return False
+        return True
 
     def _tallies(self) -> Iterator[Tally | None]:
         """What each thread adds to the statistics; None for one that can't be read."""
