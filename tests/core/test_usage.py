@@ -17,7 +17,7 @@ from threadstore.projection import StoreView, View
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore, rendered
 
-from tests.core.logs import Log, Store, context, thread_id
+from tests.core.logs import Log, Store, context, counted, thread_id
 from tests.corpus_store import CorpusStore
 
 Json = dict[str, Any]
@@ -108,13 +108,6 @@ def test_generated_stores(generated: Path, tmp_path: Path) -> None:
         check(folder / "codex_home", tmp_path / folder.name)
         spent += requests(folder / "codex_home").total()
     assert spent > 5_000
-
-
-def counted(log: Log, total: int, **more: int) -> Log:
-    """A `token_count` event with a running total."""
-    usage = {"input_tokens": total - 10, "cached_input_tokens": 0, "output_tokens": 10}
-    usage |= {"reasoning_output_tokens": 0, "total_tokens": total} | more
-    return log.event("token_count", info={"total_token_usage": usage, "last_token_usage": usage})
 
 
 @pytest.mark.parametrize("paginated", [False, True])

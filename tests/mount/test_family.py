@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 
 import pytest
+from threadstore.projection import FamilyView, StoreView
+from threadstore.spool import Spool
+from threadstore.store import ThreadStore, rendered
 
-from tests.mount.conftest import Lab
+from tests.core.logs import Log, counted
+from tests.mount.conftest import Lab, until
 from tests.tree.sample import thread_id
 
 
@@ -68,3 +73,34 @@ def test_transcripts_of_two_forks(lab: Lab) -> None:
     ).stdout
     changed = [line for line in found.splitlines()[2:] if line[:1] in "+-"]
     assert changed == ["-  left", "+  right"]
+
+
+def test_a_large_family(lab: Lab) -> None:
+    """What a worker makes of a family is what the library makes of it here."""
+    root = lab.sample.add(1, "x" * 300_000)
+    lab.sample.add(2, "y" * 300_000, forked_from_id=root)
+    lab.mount("--read-only", "--no-index")
+    store = ThreadStore(str(lab.sample.root), Spool(str(lab.folder / "spool")))
+    assert not store.is_small_family(root, 400_000)
+    for view in FamilyView:
+        made = (lab.thread(root) / "lineage" / view.value).read_bytes()
+        assert made == rendered(store.project_family(root, view))
+    assert (lab.mountpoint / "lineage.mmd").read_bytes() == rendered(store.project_store(StoreView.LINEAGE))
+
+
+def test_what_a_store_spent(lab: Lab) -> None:
+    """`stats.json` has the tokens of a turn that was appended, and `usage.json` at once."""
+    log = counted(Log(True, thread_id(1)).turn("a", "one", model="m"), 100)
+    path = lab.sample.root / log.name
+    path.write_bytes(log.data)
+    lab.mount("--read-only")
+    assert json.loads((lab.mountpoint / "stats.json").read_bytes())["tokens"]["total_tokens"] == 100
+    had = len(log.lines)
+    counted(log.turn("b", "two", model="n"), 130)
+    with path.open("ab") as file:
+        file.write(b"".join(log.lines[had:]))
+    usage = json.loads((lab.thread(thread_id(1)) / "usage.json").read_bytes())
+    assert {row["model"]: row["total_tokens"] for row in usage["spent"]} == {"m": 100, "n": 30}
+    stats = lab.mountpoint / "stats.json"
+    until(lambda: json.loads(stats.read_bytes())["tokens"]["total_tokens"] == 130, "the statistics are new")
+    assert [row["model"] for row in json.loads(stats.read_bytes())["tokens_by_model"]] == ["m", "n"]
