@@ -142,9 +142,13 @@ class Searches:
 
         def node(position: int) -> Node:
             if position < len(kinds):
-                return tree.numbered(kinds[names[position]], folder.name)
+                kind = kinds[names[position]]
+                return tree.numbered(f"{kind.name}\0{folder.name}", lambda ino: Node(ino, kind, name=folder.name))
             name, thread = found.links[position - len(kinds)]
-            return tree.numbered(Kind.FINDING, f"{folder.name}\0{name}", f"../../threads/{thread}", thread)
+            key, target = f"{folder.name}\0{name}", f"../../threads/{thread}"
+            return tree.numbered(
+                f"{Kind.FINDING.name}\0{key}", lambda ino: Node(ino, Kind.FINDING, thread, name=key, target=target)
+            )
 
         return Listing(names, node)
 
