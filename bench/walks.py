@@ -88,16 +88,15 @@ def _walked(words: str, store: Path, plain: Path, folder: Path, settings: Settin
 
 def requests(folder: Path, settings: Settings) -> Table:
     """Single requests, with our way of waiting for them and with pyfuse3's own."""
-    kinds: dict[str, Callable[[Mount], float]] = {"getattr": _getattr, "lookup": _lookup, "read of 4 KiB": _read}
     taken: dict[tuple[str, str], list[float]] = {}
     with store_of("checkpoints", folder, Settings(settings.runs, settings.scale * 8)) as store:
         for _ in range(settings.runs):
             for loop in ("stock", "ours"):
                 with mounted(store, folder, ROLLOUTFS_REQUEST_LOOP=loop) as mount:
-                    for kind, measure in kinds.items():
+                    for kind, measure in KINDS.items():
                         taken.setdefault((kind, loop), []).append(measure(mount))
     rows = []
-    for kind in kinds:
+    for kind in KINDS:
         stock, ours = (Sample(tuple(taken[kind, loop])) for loop in ("stock", "ours"))
         rows.append((kind, *(f"{REQUESTS / one.median:,.0f}" for one in (stock, ours)), ratio(stock, ours)))
     return Table(
@@ -137,6 +136,9 @@ def _read(mount: Mount) -> float:
         return seconds * REQUESTS / len(places)
     finally:
         os.close(file)
+
+
+KINDS: dict[str, Callable[[Mount], float]] = {"getattr": _getattr, "lookup": _lookup, "read of 4 KiB": _read}
 
 
 def live(folder: Path, settings: Settings) -> Table:

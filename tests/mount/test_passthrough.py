@@ -237,13 +237,14 @@ print(len(done))
 
 
 @pytest.mark.usefixtures("able")
-def test_many_handles_share_one_number(lab: Lab) -> None:
+@pytest.mark.parametrize("late", ["", "import rolloutfs.passthrough; del rolloutfs.passthrough._Answer.__del__"])
+def test_many_handles_share_one_number(lab: Lab, late: str) -> None:
     """Fifty at once, opened, read and closed at the same time: the kernel is told of one file a time, and at last it
-    has let go of all.
+    has let go of all. Also when each detour ends late, just before the next request is read.
     """
     thread = lab.sample.add(1, *LARGE)
     told = lab.folder / "numbers"
-    lab.mount("--no-index", "--passthrough", patch=_COUNTED.format(str(told)))
+    lab.mount("--no-index", "--passthrough", patch=f"{late}\n{_COUNTED.format(str(told))}")
     client = lab.client(_MANY, raw(lab, thread), lab.sample.path(thread))
     output, errors = client.communicate(timeout=DEADLINE * 2)
     assert output == "50\n", errors
