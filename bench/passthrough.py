@@ -40,9 +40,9 @@ def passthrough(folder: Path, settings: Settings) -> Table:
                 with mounted(store, folder, "--no-index", way) as mount:
                     *requests, reading = KINDS.items()
                     for row, measure in requests:  # meanwhile the first worker starts, on the same core
-                        take(row, way, measure(mount))
+                        take(row, way, measure(mount.thread(THREAD)))
                     take_all(mount.thread(THREAD) / "rollouts/current", way)
-                    take(reading[0], way, reading[1](mount))
+                    take(reading[0], way, reading[1](mount.thread(THREAD)))
     samples = {key: Sample(tuple(seconds)) for key, seconds in taken.items()}
 
     def cells(row: str, unit: Callable[[float], str]) -> tuple[str, ...]:
