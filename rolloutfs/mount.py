@@ -142,17 +142,18 @@ class _Server:
         self._engine = Engine(store, None)
         self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only)
         self._door = _door(mountpoint, request) if request.passthrough else None
-        if self._door is not None:
-            self._operations.serve_through(self._door)
-            pyfuse3.init(self._operations, self._door.path, set())
-            return
         wanted = {*pyfuse3.default_options, f"fsname={SUBTYPE}", f"subtype={SUBTYPE}", *request.options}
         if request.read_only:
             wanted.add("ro")
+        if self._door is not None:  # which has mounted already
+            self._operations.serve_through(self._door)
+            mountpoint, wanted = self._door.path, set()
         try:
             with identity.while_mounting():
                 pyfuse3.init(self._operations, mountpoint, wanted)
         except RuntimeError as error:
+            if self._door is not None:
+                self._door.close(unmount=True)
             raise MountError(
                 f"The mount was refused ({error}); the reason stands above.{_hint(request.options)}", Exit.FUSE
             ) from error

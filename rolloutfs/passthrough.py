@@ -90,8 +90,8 @@ def _libfuse() -> str:
 class Door:
     """A mount of ours and the descriptor that libfuse has of it.
 
-    Invariants: N is the device but from `answer` until `settle`; `_armed` is set from `answer` until that answer has
-    come.
+    Invariants: N is the device once the kernel has been greeted, but from `answer` until `settle`; `_armed` is set from
+    `answer` until libfuse's answer has come.
     """
 
     def __init__(self, mountpoint: str, *, read_only: bool, allow_other: bool) -> None:
@@ -192,7 +192,7 @@ class Door:
 
     def close(self, *, unmount: bool) -> None:
         """Let go of everything, and take the mount away when it is still there (libfuse doesn't: it has no path)."""
-        if self._is_detour:
+        if self._is_detour and self._is_greeted:  # not in a process that never served
             self._hand_on()
         poll = select.poll()
         poll.register(self.device, 0)
