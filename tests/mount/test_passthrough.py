@@ -75,6 +75,7 @@ def through(lab: Lab, able: None) -> Iterator[Through]:
     yield made
     made.clean_up()
     lab.expected += made.expected
+    lab.witness, lab.edits = made.witness, made.edits
 
 
 READ_SOMEHOW = """
@@ -187,6 +188,7 @@ def test_it_is_as_without(through: Through, test: Callable[[Lab], None]) -> None
 @pytest.mark.usefixtures("able")
 def test_a_file_that_is_cut_is_what_it_is(lab: Lab) -> None:
     """Unlike in other mounts who has it open reads what it holds now, as outside; the size that is told follows."""
+    lab.edits = True
     thread = lab.sample.add(1, *LARGE)
     lab.mount("--no-index", "--passthrough")
     source, path = lab.sample.path(thread), raw(lab, thread)
@@ -299,6 +301,7 @@ def test_threads_change_while_files_are_opened(lab: Lab) -> None:
     """Names are dropped by another thread of the server at any moment; every open has its bytes, and no number or
     answer is lost.
     """
+    lab.edits = True
     still, moving = lab.sample.add(1, *LARGE), lab.sample.add(2, *LARGE)
     lab.mount("--no-index", "--passthrough")
     wanted = lab.sample.path(still).read_bytes()
