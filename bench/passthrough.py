@@ -25,9 +25,11 @@ def passthrough(folder: Path, settings: Settings) -> Table:
     def take(row: str, way: str, seconds: float) -> None:
         taken.setdefault((row, way), []).append(seconds)
 
-    def take_all(file: Path, way: str) -> None:
+    def take_in_turns(log: Path, file: Path, way: str) -> None:
         for row in ("first", "again"):
+            take(row, "native", timing.command(["cat", log]))
             take(row, way, timing.command(["cat", file]))
+        take("open and close", "native", _opens(log))
         take("open and close", way, _opens(file))
 
     with store_of("checkpoints", folder, settings) as store:
@@ -35,13 +37,12 @@ def passthrough(folder: Path, settings: Settings) -> Table:
         size = log.stat().st_size
         timing.command(["cat", log])
         for _ in range(settings.runs):
-            take_all(log, "native")
             for way in _WAYS:
                 with mounted(store, folder, "--no-index", way) as mount:
                     *requests, reading = KINDS.items()
                     for row, measure in requests:  # meanwhile the first worker starts, on the same core
                         take(row, way, measure(mount.thread(THREAD)))
-                    take_all(mount.thread(THREAD) / "rollouts/current", way)
+                    take_in_turns(log, mount.thread(THREAD) / "rollouts/current", way)
                     take(reading[0], way, reading[1](mount.thread(THREAD)))
     samples = {key: Sample(tuple(seconds)) for key, seconds in taken.items()}
 
