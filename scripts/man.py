@@ -12,12 +12,14 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import click
 
 from rolloutfs import __version__, readme
 from rolloutfs.cli import main as rolloutfs
+from rolloutfs.config import MountSettings
 
 FOLDER = Path(__file__).parent.parent / "man"
 _DATE = "2026-11-30"  # of the last change to what the pages are made by, not of the day on which they are made
@@ -28,7 +30,7 @@ _SEE_ALSO = {
 _ENVIRONMENT = (
     ("CODEX_HOME", "The store, where none is named. Otherwise it is ~/.codex."),
     (
-        "ROLLOUTFS_READ_ONLY, ROLLOUTFS_INDEX, ROLLOUTFS_ALLOW_OTHER, ROLLOUTFS_REPLACE, ROLLOUTFS_FOREGROUND",
+        ", ".join(f"ROLLOUTFS_{setting.name.upper()}" for setting in fields(MountSettings)),
         "true or false: the settings of a mount, where no option says something else.",
     ),
 )
