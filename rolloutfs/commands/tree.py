@@ -11,10 +11,10 @@ from threadstore.names import parse_rollout
 from threadstore.store import ThreadStore
 from threadstore.summaries import TurnPlace
 
-from rolloutfs.commands.naming import ShortIds, find, newest_first, summary_of
 from rolloutfs.commands.opened import opened
 from rolloutfs.commands.times import local, utc
 from rolloutfs.harmless import harmless, json_line
+from rolloutfs.naming import ShortIds, find, newest_first, summary_of
 from rolloutfs.table import fit, say, width
 
 Json = dict[str, Any]

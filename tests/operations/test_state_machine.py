@@ -308,8 +308,8 @@ class Store(RuleBasedStateMachine):
         before = {path: path.read_bytes() for path in self.home.rglob("*") if path.is_file()}
         with pytest.raises(error):
             operation(*arguments, **more)
-        after = {path: path.read_bytes() for path in self.home.rglob("*") if path.is_file()}
-        assert {path: after[path] for path in after if path.suffix != ".lock"} == {
+        now = {path: path.read_bytes() for path in self.home.rglob("*") if path.is_file()}
+        assert {path: now[path] for path in now if path.suffix != ".lock"} == {
             path: before[path] for path in before if path.suffix != ".lock"
         }
         return None
