@@ -218,6 +218,17 @@ def test_first_pieces_that_can_become_nothing(piece: bytes) -> None:
         parse("compact", piece, is_whole=False)
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_summary_below_the_usage_text_is_refused(*, is_whole: bool) -> None:
+    """As an editor writes it: the usage text must not become the model's memory."""
+    text = control.usage("compact") + b"\nWhat was done.\n"
+    with pytest.raises(RefusedError, match="begins with the usage text"):
+        parse("compact", text, is_whole=is_whole)
+    quoted = parse("compact", b"About rolloutfs:\n" + text)
+    assert quoted is not None
+    assert quoted.summary is not None
+
+
 @given(st.dictionaries(st.text(), st.text() | st.integers(-9, 9) | st.none()), st.integers(1, 9))
 def test_an_object_in_pieces_is_whole_with_its_last_one(document: dict[str, Any], size: int) -> None:
     """And not before, wherever it is cut; whatever else it says, an operation that there is none of is refused."""
