@@ -102,6 +102,11 @@ def is_object(data: bytes) -> bool:
     return _without_dry_run(data[:LARGEST].decode("utf-8", "replace"))[0].startswith("{")
 
 
+def is_blank(data: bytes) -> bool:
+    """True for white space."""
+    return bool(data) and not data.decode("utf-8", "replace").strip()
+
+
 def is_dry_run(data: bytes) -> bool:
     """True for a text in `compact` that is only to be told."""
     return _without_dry_run(data[:LARGEST].decode("utf-8", "replace"))[1]
@@ -178,7 +183,7 @@ def _compaction(text: str, *, is_whole: bool) -> Request | None:
             f"{_short(text.strip())} alone is no request to compact, and taken for a summary it would become the "
             f"model's memory. {_HINTS['compact']} {_FORCED}"
         )
-    if body.startswith(usage("compact").strip()):  # somebody opened the file in an editor, and wrote below
+    if body.startswith(_TEXTS["compact"].strip()):  # somebody opened the file in an editor, and wrote below
         _refuse(f"the text begins with the usage text of this file: nothing was done. Take that out. {_FORCED}")
     if is_whole and _OTHER_USAGE.fullmatch(body):
         _refuse(f"this is a usage text of rolloutfs, changed or of another version: nothing was done. {_FORCED}")
