@@ -30,7 +30,7 @@ from threadstore.lineage import Position, is_paginated
 from threadstore.lines import Line, Log, backward, forward
 from threadstore.locks import BusyError, writer_lock
 from threadstore.metas import read_whole_meta
-from threadstore.names import RolloutFile, safe_name
+from threadstore.names import RolloutFile, partial_of, safe_name
 from threadstore.opened import OpenLineage, first_dialect
 from threadstore.pointer import Listing, Pointer, new_path
 from threadstore.projector import Projector, Subject, replay_lineage
@@ -450,10 +450,11 @@ class Operator:
             return rollout.name
         decoded = self._decoded(rollout)
         plain = rollout.name.removesuffix(".zst")
-        partial = f".{rollout.shown}.{new_id()}.partial"
+        partial = partial_of(plain, new_id())
+        folder.sweep()
         try:
             _copy_file(decoded.path, folder, partial)
-            folder.link(partial, plain)
+            folder.publish(partial, plain)
         finally:
             with contextlib.suppress(OSError):  # not made at all, or it stays: a name that no reader takes
                 folder.unlink(partial)
