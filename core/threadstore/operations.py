@@ -141,7 +141,7 @@ class Operator:
         except (StoreError, OSError) as error:  # the fork is there and whole; its row and name are a convenience
             note = (
                 "The fork is there as a whole and needs nothing more; asking again would make a second one. "
-                f"{_why(error)} Codex lists the fork under its own preview once it has opened it."
+                f"{_sentence(_why(error))} Codex lists the fork under its own preview once it has opened it."
             )
         return Outcome("fork", child, subject.thread_id, path, before, child, dropped, message=note)
 
@@ -418,7 +418,7 @@ class Operator:
             try:
                 recorder.append(records)
                 recorder.barrier()
-            except (OSError, UnwritableError):
+            except Exception:
                 _cut_back(folder, name, size)
                 raise
             finally:
@@ -543,6 +543,11 @@ def _why(error: StoreError | OSError) -> str:
     if isinstance(error, StoreError):
         return _ADVICE.sub("", error.message)
     return f"{error.filename or 'The disk'}: {error.strerror}."
+
+
+def _sentence(text: str) -> str:
+    """A message that follows a full stop."""
+    return text[:1].upper() + text[1:]
 
 
 def _generation_before(subject: Subject, meta: Json) -> RolloutFile:
