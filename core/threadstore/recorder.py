@@ -6,8 +6,9 @@ ordinal of a record counts only when its whole line has been written.
 
 When a write fails the file is closed, the records that were not written stay in order, and the writer opens the
 file and tries once more: a line that was written in part is ended by a newline first, so that the whole record
-follows on a line of its own. Where nothing but the newline was missing the record is there, and not written again. What still fails is reported at the barrier, and tried again at the next one. Who can
-take back what was written asks for no second try (`again=False`): the first error is the end, and nothing follows it.
+follows on a line of its own. Where nothing but the newline was missing the record is there, and not written again.
+What still fails is reported at the barrier, and tried again at the next one. Who can take back what was written asks
+for no second try (`again=False`): the first error is the end, and nothing follows it.
 
 `flush` means handed to the operating system, as Codex does; `fsync` also survives a power cut: the file and, when
 it is new, its folder are synced.
