@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import IO, Any
 
 import click
@@ -99,7 +100,7 @@ def main() -> None:
     multiple=True,
     metavar="OPTIONS",
     help="Mount options, separated by commas. ro is --read-only; other generic ones (noauto, x-...) are accepted and "
-    "mean nothing; allow_other is --allow-other.",
+    "mean nothing; allow_other is --allow-other, passthrough is --passthrough.",
 )
 @click.option(
     "--read-only/--read-write",
@@ -113,6 +114,12 @@ def main() -> None:
     "--index/--no-index",
     default=None,
     help="Keep what listings need in an index outside the store, from one mount to the next.  [default: index]",
+)
+@click.option(
+    "--passthrough/--no-passthrough",
+    default=None,
+    help="Let the kernel read raw files of 1 MiB and more by itself, as fast as outside the mount. For root, on Linux "
+    "6.9 and later; where it can't be done a line says why, and nothing else changes.",
 )
 def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | None) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.
@@ -131,7 +138,7 @@ def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool
         from rolloutfs import options as mount_options
 
         given = mount_options.parse(options)
-        for name, value in (("read_only", given.read_only), ("allow_other", given.allow_other)):
+        for name, value in asdict(given).items():
             said[name] = value if said[name] is None else said[name]
         mount.mount(mount.Request.of(store, mountpoint, config.mount_settings(said)), mention)
 

@@ -11,6 +11,8 @@ Rules, and where they come from:
   which the kernel walks the path once more with fresh look-ups (`LOOKUP_REVAL` in fs/namei.c) and opens the new
   inode; the program sees nothing. The file returns to its own number when neither is open any more: to `tail -F`
   another number is another file, which it would print from its beginning.
+* The kernel may read a large raw file by itself (`backings`). Opens of both kinds of one inode can't coexist, so that
+  is decided when it has no handle; such a handle reads what the file holds, without a guard against changes in place.
 * Two bounds on memory: projections are kept by weight, what is known about files by number.
 """
 
@@ -25,20 +27,24 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from threadstore.errors import StoreError
-from threadstore.projection import Basis, Projection, StoreView, View
+from threadstore.projection import Basis, FamilyView, Projection, StoreView, View
 
 from rolloutfs import freshness, inodes
+from rolloutfs.backing import Backings
 from rolloutfs.engine import Engine
 from rolloutfs.fds import OpenFiles
 from rolloutfs.lru import Recent
-from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader
+from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader, whole_reader
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.tree import Kind, Node, Tree
+from rolloutfs.turnfolders import TurnFolders
 
 log = logging.getLogger(__name__)
 
 PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has open
 KNOWN: Final = 20_000  # files whose size is remembered
+LARGE: Final = 1 << 20  # bytes from which a raw file is worth a backing file (FUSE 3)
+_RAW = (Kind.ROLLOUT, Kind.STORE_FILE)
 _RETRY = 1.0  # seconds that the kernel's second walk along a path may take
 _ASK_AGAIN = 2.0  # seconds until the index may know more of a thread
 _MOVES = 3  # times that a thread's files may be moved while we look at them
@@ -57,13 +63,14 @@ class Announced(NamedTuple):
 @dataclass(slots=True)
 class _Open:
     """An inode with handles. `frozen`: its content is no longer that of the file. `seen`: when it last was (s,
-    monotonic).
+    monotonic). `backing`: the number of the file that the kernel reads instead of asking us.
     """
 
     reader: Reader
     seen: float
     handles: int = 0
     frozen: bool = False
+    backing: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,9 @@ class Contents:
         self._files = files
         self._readme = Literal(readme)
         self._operations = operations  # the path of the journal
+        self.backings: Backings | None = None  # where the kernel may read files by itself
         self._times = times
+        self.turns = TurnFolders(engine, tree)
         self._fds = OpenFiles(files)
         self._known: Recent[int, Derived] = Recent(KNOWN)
         self._full: Recent[int, Derived] = Recent(PROJECTIONS, _weight)
@@ -118,6 +127,9 @@ class Contents:
         self._handles: dict[int, _Handle] = {}
         self._next_handle = 1
         self._renewals: dict[int, freshness.Share] = {}
+        self._unchanged: Recent[int, bytes] | None = (
+            None  # files about families since the last change: their generations
+        )
 
     # What the kernel is told
 
@@ -198,6 +210,9 @@ class Contents:
             return self._tell(ino, node, known, known.size)
         if node.kind is Kind.README:
             return self._tell(ino, node, self._readme, self._readme.size)
+        if node.kind is Kind.TURN_FILE:
+            made = None if ino in self._open else self.turns.known(node)
+            return None if made is None else self._tell(ino, node, Derived.of(made), made.size)
         if node.kind not in (Kind.STORE_FILE, Kind.ROLLOUT) or ino in self._open:
             return None
         path = node.name
@@ -230,7 +245,7 @@ class Contents:
             state = self._open.get(ino)
             if state is None:
                 try:
-                    state = self._open[ino] = _Open(reader(version, self._fds), time.monotonic())
+                    state = self._open[ino] = self._begin(node, version)
                 except OSError as error:
                     if error.errno in (errno.ESTALE, errno.ENOENT):  # replaced since we looked
                         self._drop(node)
@@ -238,8 +253,21 @@ class Contents:
                     raise
             elif not self._follows(ino, state, version) and not self._may_have(state, who, node):
                 raise OSError(errno.ESTALE, "The content was replaced")
+            self._retries.drop((who, node.ino))  # this walk has its answer; the next one begins anew
             return self._handle(ino, state, version, invalidate)
         raise OSError(errno.EIO, "The content is replaced faster than it can be opened")
+
+    def _begin(self, node: Node, version: Version) -> _Open:
+        """Open an inode that has no handle."""
+        now = time.monotonic()
+        is_raw = self.backings is not None and node.kind in _RAW and version.size >= LARGE
+        whole = whole_reader(version, self._fds) if is_raw else None
+        if self.backings is not None and whole is not None:
+            number = self.backings.register(whole.descriptor)
+            if number is not None:
+                return _Open(whole, now, backing=number)
+            whole.close()
+        return _Open(reader(version, self._fds), now)
 
     def _may_have(self, state: _Open, who: int, node: Node) -> bool:
         """True when an open may be answered with content that was replaced an instant ago.
@@ -250,7 +278,6 @@ class Contents:
         """
         began = self._retries.get((who, node.ino))
         if began is not None and state.seen >= began and time.monotonic() - began < _RETRY:
-            self._retries.drop((who, node.ino))
             return True
         self._retries.put((who, node.ino), time.monotonic())
         return False
@@ -268,6 +295,10 @@ class Contents:
         self._handles[number] = _Handle(ino, state)
         return number, keep
 
+    def backing(self, handle: int) -> int | None:
+        """The number of the file that the kernel is to read for a handle; None when it is to ask us."""
+        return self._handles[handle].state.backing
+
     def read(self, handle: int, offset: int, length: int) -> bytes:
         """Bytes of the content that a handle opened."""
         return self._handles[handle].state.reader.read(offset, length)
@@ -280,6 +311,8 @@ class Contents:
         if state.handles:
             return
         del self._open[ino]
+        if state.backing is not None and self.backings is not None:
+            self.backings.withdraw(state.backing)
         state.reader.close()
         if state.frozen or inodes.canonical(ino) in self._epochs:
             self._choose(ino)
@@ -404,6 +437,8 @@ class Contents:
     def _holds(self, node: Node, projection: Projection) -> bool:
         if node.kind is Kind.STORE_VIEW:
             return not self._renewals[node.ino].is_due()
+        if node.kind is Kind.FAMILY:
+            return self._unchanged is not None and self._unchanged.get(node.ino) == projection.generation
         if node.kind is Kind.ROLLOUT:
             return all(self._is_same(one) for one in projection.basis)
         return self._engine.store.is_current(node.thread, projection)
@@ -420,9 +455,23 @@ class Contents:
         if isinstance(node.view, StoreView):
             with self._renewals.setdefault(node.ino, freshness.Share()):
                 return await self._engine.project_store(node.view)
+        if node.kind is Kind.TURN_FILE:
+            return await self.turns.file(node)
+        if isinstance(node.view, FamilyView):
+            unchanged = self._unchanged  # another one if something happens meanwhile
+            made = await self._engine.project_family(node.thread, node.view)
+            if unchanged is not None:
+                unchanged.put(node.ino, made.generation)
+            return made
         if isinstance(node.view, View):
             return await self._engine.project(node.thread, node.view)
         return await self._engine.project_rollout(self._tree.rollout_names(node.thread)[node.name])
+
+    def note(self, *, watched: bool) -> None:
+        """Something happened to the store, so what follows from all of it may be different; or, unless it is watched,
+        may be at any moment.
+        """
+        self._unchanged = Recent(KNOWN) if watched else None
 
     def forget(self, thread: str) -> None:
         """Make everything about a thread anew when it is asked for."""

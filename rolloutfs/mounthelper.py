@@ -98,6 +98,7 @@ def _mount(call: Call) -> None:
     from rolloutfs import config, mount
 
     said = {"foreground": False, "read_only": given.read_only, "allow_other": given.allow_other}
+    said["passthrough"] = given.passthrough
     mount.mount(
         mount.Request.of(call.store, call.mountpoint, config.mount_settings(said)),
         click.echo if call.verbose else lambda line: None,

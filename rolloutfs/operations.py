@@ -45,9 +45,10 @@ from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
 from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
+from rolloutfs.passthrough import Door
 from rolloutfs.requestloop import Waiting
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import README, ROOT, Kind, Listing, Node, Place, Tree, needs_links
+from rolloutfs.tree import OF_TURNS, README, ROOT, TURN_FOLDERS, Kind, Listing, Node, Place, Tree, needs_links
 from rolloutfs.watch import Changes, Watch
 from rolloutfs.worker import code_of
 
@@ -114,6 +115,7 @@ class Operations(pyfuse3.Operations):
         self._describer = Describer(engine.store, files, self.tree, self.contents, clock, self.controls.size)
         self._rescans = freshness.Rescans(self._refresh)
         self._watch: Watch | None = None
+        self._door: Door | None = None
         self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._answers = Answers()
         self._heads: dict[str, str] = {}  # selected paths of the threads that have several rollouts
@@ -135,7 +137,9 @@ class Operations(pyfuse3.Operations):
         text = os.fsdecode(name)
         if parent.kind is Kind.THREADS and text not in self._engine.store and is_thread_id(text):
             self._engine.store.refresh()
-        if parent.kind in _LISTED:
+        if parent.kind in TURN_FOLDERS:
+            node = await self.contents.turns.lookup(parent, text)
+        elif parent.kind in _LISTED:
             node = (await self._listing(parent)).find(text)
         else:
             node = self.tree.lookup(parent, text)
@@ -174,6 +178,8 @@ class Operations(pyfuse3.Operations):
         """The target of a link."""
         self._look(inode)
         node = self._node(inode)
+        if node.kind is Kind.TURN_LINK:
+            return FileNameT(os.fsencode(await self.contents.turns.target(node)))
         return FileNameT(os.fsencode(self.tree.target(node, await self._links(node))))
 
     # Folders
@@ -233,6 +239,9 @@ class Operations(pyfuse3.Operations):
         if flags & (os.O_ACCMODE | os.O_TRUNC):
             self._refuse(errno.EACCES)
         handle, keep = await self.contents.open(inode, node, ctx.pid, _invalidate)
+        backing = self.contents.backing(handle)
+        if backing is not None and self._door is not None:
+            return self._door.answer(handle, backing)
         return FileInfo(fh=FileHandleT(handle), keep_cache=keep)
 
     @guarded
@@ -381,6 +390,10 @@ class Operations(pyfuse3.Operations):
         """There are none to remove."""
         self._refuse(errno.ENOTSUP)
 
+    def serve_through(self, door: Door) -> None:
+        """Let the kernel read large raw files by itself, where it can."""
+        self._door, self.contents.backings = door, door.backings
+
     # Changes of the store
 
     def use(self, watch: Watch) -> None:
@@ -389,6 +402,7 @@ class Operations(pyfuse3.Operations):
         if self._engine.store.is_scanned:  # what changed between that scan and the watch was heard by nobody
             self._engine.store.refresh()
         self._answers.start()
+        self.contents.note(watched=True)
         self._heads_moved = True  # note them before anything is told for long
         self._describer.patience.watched = True
 
@@ -420,11 +434,13 @@ class Operations(pyfuse3.Operations):
         if self._watch is not None and not self._watch.is_active:
             self._describer.patience.watched = False
             self._answers.stop()
+            self.contents.note(watched=False)
 
     def _note(self, changes: Changes) -> None:
         store = self._engine.store
         touched: set[str] = set()
         self._answers.note(changes)
+        self.contents.note(watched=True)
         if changes.folders or changes.everything:
             touched = self._refresh()
             self._invalidate_root()
@@ -509,6 +525,8 @@ class Operations(pyfuse3.Operations):
         return await self._engine.links(node.thread) if needs_links(node) else None
 
     async def _listing(self, folder: Node) -> Listing:
+        if folder.kind in TURN_FOLDERS:
+            return await self.contents.turns.listing(folder)
         kept = self._answers.of(folder)
         listing = kept.listings.get(folder.ino)
         if listing is None:
@@ -517,11 +535,13 @@ class Operations(pyfuse3.Operations):
 
     def _noted(self, kept: Kept, node: Node, attributes: Attributes) -> EntryAttributes:
         """An answer, kept unless something else than the store may change it: a request to a control file, the next
-        moment, or the end of somebody's reading an older content of the file.
+        moment, or the end of somebody's reading an older content of the file. Nor are those about single turns, which
+        are many.
         """
         entry = self._entry(attributes)
         if (
             node.kind is not Kind.CONTROL
+            and node.kind not in OF_TURNS
             and attributes.ino == node.ino
             and self.contents.is_steady(node)
             and self.contents.lasts(node)

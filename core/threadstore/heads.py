@@ -256,6 +256,17 @@ class Head:
     problem: Problem | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The thread that a file is made of: its id, its rollouts, the selected one, the database's row, its name."""
+
+    thread_id: str
+    rollouts: tuple[RolloutFile, ...]
+    head: Head
+    row: Row | None
+    name: str | None
+
+
 def select(rollouts: tuple[RolloutFile, ...], row: Row | None) -> Head:
     """The selected one of a thread's rollouts (FORMAT 11.4).
 

@@ -23,7 +23,7 @@ from threadstore.catalog import preference
 from threadstore.cut import Boundary, RequestError, find_turn, position
 from threadstore.errors import LineageError, StoreError, UnwritableError
 from threadstore.folders import Folder, check_owner, open_folder
-from threadstore.heads import Head
+from threadstore.heads import Head, Subject
 from threadstore.history import MADE, Flag, History
 from threadstore.ids import new_id, now_text
 from threadstore.lineage import Position, is_paginated
@@ -33,10 +33,11 @@ from threadstore.metas import read_whole_meta
 from threadstore.names import RolloutFile, partial_of, safe_name
 from threadstore.opened import OpenLineage, first_dialect
 from threadstore.pointer import Listing, Pointer, new_path
-from threadstore.projector import Projector, Subject, replay_lineage
+from threadstore.projector import Projector
 from threadstore.recorder import Draft, Durability, Recorder, UnsettledError, next_ordinal
 from threadstore.records import Dialect, Record, decode, is_blank
 from threadstore.replay import Replay
+from threadstore.replaying import replay_lineage
 from threadstore.scan import FullScan
 from threadstore.seen import Seen
 from threadstore.spool import Copy

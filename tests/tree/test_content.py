@@ -113,6 +113,9 @@ async def test_every_file_has_the_size_that_it_reads_as(sample: SampleStore, pla
     paths += [
         "store/heads.jsonl",
         "store/stats.json",
+        "store/lineage.mmd",
+        f"threads/{thread}/lineage/family.txt",
+        f"threads/{thread}/lineage/family.mmd",
         "README.md",
         str(sample.path(thread)).replace(str(sample.root), "store"),
     ]
@@ -160,6 +163,22 @@ async def test_replaced_content_gets_another_inode_while_the_old_one_is_open(sam
         planted.contents.release(old)
         assert planted.contents.inode(node) == node.ino
         assert b"something else" in await planted.read(path)
+
+
+async def test_content_that_is_replaced_again_within_a_second(sample: SampleStore, plant: Plant) -> None:
+    """Whoever keeps the old content open, each next open of the same program gets the content of its own moment."""
+    thread = sample.add(1, "hello", "world")
+    planted = plant()
+    path = f"threads/{thread}/rollouts/{sample.path(thread).name}"
+    held = []
+    for number in range(3):
+        held.append(await planted.open(path))
+        sample.replace(thread, f"{number}")
+        with pytest.raises(OSError, match="replaced"):
+            await planted.open(path)
+        assert await planted.read(path) == sample.path(thread).read_bytes()
+    for handle in held:
+        planted.contents.release(handle)
 
 
 async def test_a_deleted_thread_stays_readable_for_who_has_it_open(sample: SampleStore, plant: Plant) -> None:
