@@ -3,8 +3,8 @@
 Nothing is decided here.  Every handler goes through `guarded`, because an exception that leaves a handler ends the
 mount for everybody (pyfuse3#53), and a request that is never answered leaves its program unkillable.
 
-What isn't defined stays at pyfuse3's default, ENOSYS, on purpose: the kernel then stops asking (flush, access,
-fsync; extended attributes, too, where there are no control files).
+What isn't defined stays at pyfuse3's default, ENOSYS, on purpose: the kernel then stops asking (flush, access;
+extended attributes, too, where there are no control files).
 """
 
 from __future__ import annotations

@@ -57,20 +57,23 @@ yourself: Python's open(…).write(…) without close, or with, hides the error.
 
     echo latest > fork                  a new thread from this one; also 'through TURN', 'before TURN'
     echo 'before TURN' > revert         the thread goes on from before that turn; `echo undo > revert` takes that back
-    cat summary.md > compact            this summary becomes the model's memory; also {{"strategy":"recent"}}
-    echo 'dry-run before -1' > revert   any request, told but not done; (printf 'dry-run '; cat summary.md) > compact
+    cat ~/summary.md > compact          this summary becomes the model's memory; also {{"strategy":"recent"}}
+    echo 'dry-run before -1' > revert   any request, told but not done; (printf 'dry-run '; cat ~/summary.md) > compact
     jq -r .thread_id fork               the answer to the last request for the thread
     exec 3<>fork; echo latest >&3; jq . <&3              the answer to this one, whatever others do
-    getfattr -n user.rolloutfs.error --only-values fork  why the last one that came to nothing did
+    getfattr -n user.rolloutfs.error --only-values fork  why the last one that came to nothing did; no such attribute
+                                                         while none has
 
 The program that writes a summary may die midway: `program > compact` then makes half of it the memory, since nobody can
-tell (`set -o pipefail` doesn't help). Write a file first: program > summary.md && cat summary.md > compact
+tell (`set -o pipefail` doesn't help). Write a file first, outside of the mount, and test that it isn't empty, which
+asks for nothing: program > ~/summary.md && [ -s ~/summary.md ] && cat ~/summary.md > compact
 
 In compact a text is the summary, whatever it says. Refused is what can only be a mistake: a broken JSON object, or a
 lone undo, latest, before …; {{"summary":"undo"}} forces it. What is only seen at the end of the file, like an object
-that isn't closed, is refused with exit code 0: look at the answer. A slow writer keeps others, Codex too, from
-writing the thread. A compaction adds a turn. undo is for paginated threads; in legacy ones reverts and compactions are
-final. Archived threads can only be forked. Answers are per thread: its three files show the same one.
+that isn't closed, or nothing but blanks, is refused with exit code 0: look at the answer. A slow writer keeps others,
+Codex too, from writing the thread. A compaction adds a turn. undo is for paginated threads; in legacy ones reverts
+and compactions are final. Archived threads can only be forked. Answers are per thread: its three files show the same
+one.
 
 TURN is a turn id or its beginning (4 characters or more), a number in turns.jsonl (1 is the first that counts), or -1
 for the last. While Codex has the thread open, revert and compact are refused; fork works. Nothing outside the store is
