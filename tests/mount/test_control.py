@@ -37,11 +37,18 @@ from tests.tree.sample import sample_store
 
 BOTH = pytest.mark.parametrize("name", [PAGINATED, LEGACY])
 
-WRITE = "import os, sys; os.write(os.open(sys.argv[1], os.O_WRONLY), sys.argv[2].encode())"
+WRITE = """
+import os, sys
+file = os.open(sys.argv[1], os.O_WRONLY)
+print("open", flush=True)
+os.write(file, sys.argv[2].encode())
+"""
 
 
 def wait_for_request(client: subprocess.Popen[str]) -> None:
-    """Wait until a client waits for an answer of the mount."""
+    """Wait until a client has opened its file and waits for an answer of the mount."""
+    assert client.stdout is not None
+    assert client.stdout.readline() == "open\n"
     until(lambda: "request" in Path(f"/proc/{client.pid}/wchan").read_text(), "the client waits for the mount")
 
 
@@ -368,7 +375,7 @@ def test_a_worker_that_is_killed_in_an_operation(lab: Lab) -> None:
     lab.expected.append("A worker process died while it did operate")
     (thread,) = stock(lab, PAGINATED)
     server = lab.mount("--no-index")
-    assert write(lab.thread(thread) / "fork", b"dry-run latest") == 0
+    assert write(lab.thread(thread) / "revert", b"dry-run before 2") == 0  # from now on a write is one request
     before = state(lab.sample.root)
     (worker,) = workers(server.pid)
     os.kill(worker, signal.SIGSTOP)
