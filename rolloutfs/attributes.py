@@ -1,8 +1,9 @@
 """Attributes of files, folders and links, made of what the store says and never of the present time.
 
 Backup programs compare mtime and ctime: both come from the store and are the same after a remount.  Everything
-below threads/ID has the times of the thread (its last record; the change of its selected rollout file), the store's
-files have their own, the folders above have the newest of the store's folders.  What would need a look into a log
+below threads/ID has the times of the thread (its last record; the change of its selected rollout file), links in views
+the first of these, their folders the newest of what is below them, the store's files have their own, and the folders
+above have the newest of the store's folders.  What would need a look into a log
 is not computed for a listing: `glance` gives a placeholder that the kernel has to ask for again (FUSE 6.1).
 """
 
@@ -20,17 +21,19 @@ from rolloutfs import freshness, readme
 from rolloutfs.content import Announced, Contents
 from rolloutfs.engine import FullStore
 from rolloutfs.readers import Derived, Plain, Version
+from rolloutfs.shelves import SHELVES, Shelves
 from rolloutfs.storefiles import FOLDERS, StoreFiles
 from rolloutfs.tree import Kind, Node, Tree
 
 BLOCK = 128 << 10  # bytes that programs are told to read at once
 _ALWAYS_THERE = frozenset({Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE})
-_EXACT_AT_ONCE = frozenset({Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER})
+_SHELVED = frozenset({Kind.SHELF, Kind.SHELF_LINK})
+_EXACT_AT_ONCE = _SHELVED | {Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER}
 #: What may come, go or change without an event in the store that we could tell it from.
-_UNTOLD = frozenset(
-    {Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FORKS, Kind.AGENTS}
-)
-_SUBFOLDERS = {Kind.ROOT: 2, Kind.THREAD: 2, Kind.LINEAGE: 2}
+_UNTOLD = _SHELVED | {
+    *(Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FORKS, Kind.AGENTS)
+}
+_SUBFOLDERS = {Kind.ROOT: 2 + len(SHELVES), Kind.THREAD: 2, Kind.LINEAGE: 2}
 
 
 class Attributes(NamedTuple):
@@ -49,9 +52,10 @@ class Attributes(NamedTuple):
 class Clock:
     """The times of nodes."""
 
-    def __init__(self, store: FullStore, files: StoreFiles) -> None:
+    def __init__(self, store: FullStore, files: StoreFiles, shelves: Shelves | None = None) -> None:
         self._store = store
         self._files = files
+        self._shelves = Shelves() if shelves is None else shelves
 
     def of_content(self, node: Node, version: Version) -> tuple[int, int]:
         """mtime and ctime (ns) of a file."""
@@ -72,6 +76,12 @@ class Clock:
         if node.kind is Kind.STORE_FOLDER:
             status = self._files.shown(node.name)
             return status.st_mtime_ns, status.st_ctime_ns
+        if node.kind is Kind.SHELF_LINK:
+            last = self._shelves.last(node.thread)
+            return last, last
+        if node.kind is Kind.SHELF and "/" in node.name:  # of a whole view that isn't known before somebody looks in
+            newest = self._shelves.newest(node.name)
+            return newest, newest
         return self.of_thread(node.thread) if node.thread else self.of_store()
 
     def of_thread(self, thread: str) -> tuple[int, int]:
@@ -197,9 +207,13 @@ class Describer:
         return Attributes(ino, kind | permissions, nlink, told.size, told.mtime_ns, told.ctime_ns, seconds, entry)
 
     def _folder_nlink(self, node: Node) -> int:
-        """2 and one for each subfolder; 1 where the store's own file system doesn't count them."""
+        """2 and one for each subfolder; 1 where the store's file system doesn't count them, or counting takes long."""
         if node.kind is Kind.THREADS:
             return 2 + len(self._store.thread_ids())
+        if node.kind is Kind.SHELF and "/" not in node.name:
+            return 1
+        if node.kind is Kind.SHELF:
+            return 2 + len(self._tree.shelves.folders(node.name))
         if node.kind is Kind.STORE:
             return 2 + sum(stat.S_ISDIR(status.st_mode) for _, status in self._files.entries(""))
         if node.kind is Kind.STORE_FOLDER:

@@ -26,6 +26,7 @@ from threadstore.catalog import preference
 from threadstore.errors import Problem
 from threadstore.filestates import FileStates
 from threadstore.names import RolloutFile
+from threadstore.summaries import LONGEST
 
 _COLUMNS = (
     "rollout_path",
@@ -126,6 +127,28 @@ class StateDatabase:
             self._fail(str(error))
             return []
 
+    def titles(self) -> list[tuple[str, str | None, str | None]]:
+        """Id, name and preview (cut) of all threads that have either."""
+        for attempt in range(_ATTEMPTS):
+            self._refresh(self._system if attempt else self._files)
+            if self._connection is None:
+                return []
+            some = [name for name in ("name", "preview") if name in self._columns]
+            if not some:
+                return []
+            name, preview = (f"substr({one}, 1, {LONGEST})" if one in some else "NULL" for one in ("name", "preview"))
+            wanted = " OR ".join(f"{one} <> ''" for one in some)
+            try:
+                rows = self._connection.execute(f"SELECT id, {name}, {preview} FROM threads WHERE {wanted}").fetchall()
+            except sqlite3.Error as error:
+                if self._is_still(self._identity):
+                    self._fail(str(error))
+                    return []
+                continue
+            if self._copy is not None or self._is_still(self._identity):
+                return [(str(one), _text(called), _text(about)) for one, called, about in rows]
+        return []
+
     def close(self) -> None:
         """Forget the connection and remove the private copy."""
         if self._connection is not None:
@@ -214,6 +237,10 @@ class StateDatabase:
             "threads are selected by file names, as Codex does without a database; "
             "names of paginated threads are not known",
         )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def is_young(identity: Identity) -> bool:

@@ -26,6 +26,7 @@ from threadstore.store import ThreadStore
 
 from rolloutfs import control
 from tests.mount.clients import need
+from tests.mount.plain_views import write_views
 
 TOPS = ("sessions", "archived_sessions")
 DERIVED = tuple(view for view in View if view is not View.LINEAGE)
@@ -89,6 +90,7 @@ def write_tree(root: Path, mount: Path, destination: Path) -> None:
         _write_thread(store, thread, [file for file in raw if file.thread == thread], folder)
         _seal(folder, store.times(thread).mtime_ns)
     _write_store(store, root, destination / "store")
+    write_views(destination, mount, _set_time)
     shutil.copyfile(mount / "README.md", destination / "README.md")
     (destination / "operations.jsonl").touch()
     for name in ("problems.jsonl", "stats.json"):

@@ -40,7 +40,9 @@ def test_the_tree_has_the_names_of_the_design(sample: SampleStore, plant: Plant)
     thread = sample.add(1)
     (sample.root / "session_index.jsonl").write_text("{}\n")
     planted = plant()
-    assert planted.names("") == ["README.md", "threads", "store", "problems.jsonl", "stats.json", "operations.jsonl"]
+    fixed = ["README.md", "threads", "store", "problems.jsonl", "stats.json", "operations.jsonl"]
+    views = ["by-date", "by-name", "by-cwd", "by-branch", "by-model", "recent", "archived"]
+    assert planted.names("") == [*fixed, *views]
     assert planted.names("threads") == [thread]
     views = [view.value for view in View if view is not View.LINEAGE]
     assert planted.names(f"threads/{thread}") == [*views, "lineage", "rollouts"]
