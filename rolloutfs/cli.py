@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import IO
 
 import click
@@ -66,7 +67,7 @@ def main() -> None:
     multiple=True,
     metavar="OPTIONS",
     help="Mount options, separated by commas. ro is --read-only; other generic ones (noauto, x-...) are accepted and "
-    "mean nothing; allow_other is --allow-other.",
+    "mean nothing; allow_other is --allow-other, zone=ZONE is --zone.",
 )
 @click.option(
     "--read-only/--read-write",
@@ -81,13 +82,16 @@ def main() -> None:
     default=None,
     help="Keep what listings need in an index outside the store, from one mount to the next.  [default: index]",
 )
-def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | None) -> None:
+@click.option(
+    "--zone", metavar="ZONE", help="Of dates in by-date and the like: Europe/Berlin, for example.  [default: UTC]"
+)
+def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | str | None) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.
 
     STORE defaults to $CODEX_HOME, then to ~/.codex. The command returns once the tree can be used.
 
-    What isn't given here is looked for in ROLLOUTFS_READ_ONLY and the like, which are true or false, then in
-    ~/.config/rolloutfs/config.toml (read_only = true).
+    What isn't given here is looked for in ROLLOUTFS_READ_ONLY and the like, which are true or false (ROLLOUTFS_ZONE is
+    a name), then in ~/.config/rolloutfs/config.toml (read_only = true).
     """
     if len(paths) > 2:
         raise click.UsageError("Give a store and a mountpoint, or a mountpoint alone.")
@@ -98,7 +102,7 @@ def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool
         from rolloutfs import options as mount_options
 
         given = mount_options.parse(options)
-        for name, value in (("read_only", given.read_only), ("allow_other", given.allow_other)):
+        for name, value in asdict(given).items():
             said[name] = value if said[name] is None else said[name]
         mount.mount(mount.Request.of(store, mountpoint, config.mount_settings(said)), click.echo)
 
