@@ -175,6 +175,19 @@ def _write_names(root: Path, names: dict[str, str | None]) -> None:
             database.execute("INSERT OR REPLACE INTO threads VALUES (?, '', ?)", (thread, name))
 
 
+def test_a_listing_has_times_of_now(lab: Lab) -> None:
+    """What was told of a link along with others isn't told again after its thread has changed."""
+    threads = [add(lab, number, f"thread {number}") for number in range(1, 4)]
+    lab.mount()
+    for second in range(20, 24):
+        for thread in threads:
+            say(lab, thread, "more", second)
+            with os.scandir(lab.mountpoint / "recent") as entries:
+                times = {entry.name[-1]: entry.stat(follow_symlinks=False).st_mtime_ns for entry in entries}
+            expected = {one[-1]: lab.thread(one).stat().st_mtime_ns for one in threads}
+            assert times == expected
+
+
 def test_a_fork_is_there(lab: Lab) -> None:
     """At once, when a control file made it."""
     thread = add(lab, 1, "hello")
