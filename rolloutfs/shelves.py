@@ -20,7 +20,7 @@ Pure: what is known of the threads is put in by `shelving`. Most of it is packed
 from __future__ import annotations
 
 import struct
-from collections import Counter
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
@@ -31,13 +31,13 @@ from threadstore.names import brief_name, path_names
 from threadstore.spines import Spine
 from threadstore.summaries import Title
 
+from rolloutfs.linknames import Names
 from rolloutfs.lru import Recent
 
 RECENT: Final = 100  # links in recent/
-_NAMED = 50_000  # names of links that are kept, unless a single folder has more
+_NAMED = 500_000  # links whose order is kept, about 10 bytes each
 _MANY = 200  # threads; when more change at once, folders are made anew
-_ID = 8  # last characters of an id that tell threads of one name apart
-_CARD = struct.Struct("<qqqqIIIB")
+_CARD = struct.Struct("<qqIIIIB")
 _WHOLE, _AGENT, _ARCHIVED = 1, 2, 4
 
 BY_DATE, BY_NAME, BY_CWD, BY_BRANCH, BY_MODEL, LATEST, ARCHIVED = SHELVES = (
@@ -48,12 +48,11 @@ WHOLE = frozenset({BY_CWD, BY_MODEL})
 
 
 class Card(NamedTuple):
-    """What is known of a thread, see `Spine`."""
+    """What is known of a thread, see `Spine`; `file` stands for the state of its file, see `mark`."""
 
     began_ns: int
     last_ns: int
-    size: int
-    mtime_ns: int
+    file: int
     words: str
     branch: str | None
     cwd: str | None
@@ -93,7 +92,7 @@ class Shelves:
         self._labels: dict[str, _Label] = {}  # of those that databases call otherwise than their first words
         self._roots: dict[str, _Folder] = {}
         self._latest: dict[str, int] | None = None
-        self._names: Recent[str, dict[str, str]] = Recent(_NAMED, len)
+        self._names: Recent[str, Names] = Recent(_NAMED, len)
 
     # What is put in
 
@@ -107,11 +106,11 @@ class Shelves:
     def card(self, thread: str) -> Card:
         """What is known of a thread; KeyError when nothing is."""
         packed = self._cards[thread]
-        began, last, size, mtime, branch, cwd, model, flags = _CARD.unpack_from(packed)
+        began, last, file, branch, cwd, model, flags = _CARD.unpack_from(packed)
         words = packed[_CARD.size :].decode()
         places = self._texts[branch], self._texts[cwd], self._texts[model]
         return Card(
-            *(began, last, size, mtime, words, *places),
+            *(began, last, file, words, *places),
             *(bool(flags & _WHOLE), bool(flags & _AGENT), bool(flags & _ARCHIVED)),
         )
 
@@ -122,7 +121,7 @@ class Shelves:
         self._prepare(len(cards))
         for thread, found in cards.items():
             before = self.card(thread) if thread in self._cards else None
-            card = None if found is None else Card(*found[0], found[1])
+            card = None if found is None else _card(*found)
             if before is not None and card is not None and not card.is_whole:
                 card = card._replace(cwd=before.cwd, model=before.model)
             self._change(thread, before, card)
@@ -179,8 +178,7 @@ class Shelves:
                 self._texts.append(text)
             numbers.append(number)
         flags = card.is_whole * _WHOLE | card.is_agent * _AGENT | card.is_archived * _ARCHIVED
-        times = card.began_ns, card.last_ns, card.size, card.mtime_ns
-        return _CARD.pack(*times, *numbers, flags) + card.words.encode()
+        return _CARD.pack(card.began_ns, card.last_ns, card.file, *numbers, flags) + card.words.encode()
 
     # Folders
 
@@ -196,14 +194,12 @@ class Shelves:
         """The names of the folders in a folder. KeyError when it isn't there."""
         return sorted(self._folder(path).folders)
 
-    def links(self, path: str) -> dict[str, str]:
-        """The threads in a folder by the names of their links, sorted. KeyError when it isn't there."""
+    def links(self, path: str) -> Names:
+        """The names of links in a folder. KeyError when it isn't there."""
         known = self._names.get(path)
         if known is None:
-            folder = self._folder(path)
-            shelf = path.partition("/")[0]
-            wanted = {thread: self._wanted(shelf, thread) for thread in folder.threads}
-            known = dict(sorted(distinct(wanted, folder.folders).items()))
+            folder, shelf = self._folder(path), path.partition("/")[0]
+            known = Names(folder.threads, lambda thread: self._wanted(shelf, thread), frozenset(folder.folders))
             self._names.put(path, known)
         return known
 
@@ -336,24 +332,6 @@ class Shelves:
         self._names.drop(LATEST)
 
 
-def distinct(wanted: Mapping[str, tuple[str, bool]], taken: Iterable[str] = ()) -> dict[str, str]:
-    """Threads by the names of their links, from the name that each would have alone and whether it ends in the id
-    anyway; `taken` are names of others. Each name is another one, and depends on no order.
-    """
-    others = frozenset(taken)
-    names = {thread: f"{name}-{thread[-_ID:]}" if is_long else name for thread, (name, is_long) in wanted.items()}
-    lengths = {thread: int(is_long) for thread, (_, is_long) in wanted.items()}
-    while True:
-        counts = Counter(names.values())
-        alike = [thread for thread, name in names.items() if counts[name] > 1 or name in others]
-        alike = [thread for thread in alike if lengths[thread] < 2]
-        if not alike:
-            return {name: thread for thread, name in names.items()}
-        for thread in alike:
-            lengths[thread] += 1
-            names[thread] = f"{wanted[thread][0]}-{thread[-_ID:] if lengths[thread] == 1 else thread}"
-
-
 def _label(title: Title, words: bytes) -> _Label | None:
     """What databases call a thread; None when that is its first words, or nothing."""
     name = brief_name(title.name) if title.name else ""
@@ -363,10 +341,21 @@ def _label(title: Title, words: bytes) -> _Label | None:
     return _Label(preview, is_given=False) if preview and preview.encode() != words else None
 
 
+def mark(size: int, mtime_ns: int) -> int:
+    """32 bits that tell the states of a file apart: bytes, Unix ns."""
+    return zlib.crc32(b"%d %d" % (size, mtime_ns))
+
+
+def _card(spine: Spine, is_archived: bool) -> Card:
+    file = mark(spine.size, spine.mtime_ns)
+    places = spine.branch, spine.cwd, spine.model
+    return Card(spine.began_ns, spine.last_ns, file, spine.words, *places, spine.is_whole, spine.is_agent, is_archived)
+
+
 def _has_only_grown(before: Card, card: Card) -> bool:
     """True when a thread's links stay where they are."""
     last = before.last_ns
-    same = card._replace(last_ns=last, size=before.size, mtime_ns=before.mtime_ns, is_whole=before.is_whole)
+    same = card._replace(last_ns=last, file=before.file, is_whole=before.is_whole)
     return card.last_ns >= last and same == before
 
 

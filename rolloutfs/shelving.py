@@ -17,7 +17,7 @@ from threadstore.projection import Basis
 
 from rolloutfs.engine import Engine
 from rolloutfs.freshness import Share
-from rolloutfs.shelves import WHOLE, Shelves
+from rolloutfs.shelves import WHOLE, Shelves, mark
 
 _SLICE: Final = 2000  # threads that a worker is asked for at once
 _FEW: Final = 20  # threads whose names are asked for one by one
@@ -72,10 +72,8 @@ class Shelving:
         ids = store.thread_ids() if store.version != self._version or not self._version else None
         if ids is not None:
             self._version = store.version
-            here = set(ids)
-            gone = [thread for thread in self._shelves.threads() if thread not in here]
+            gone = [thread for thread in self._shelves.threads() if thread not in store]
             self._shelves.put(dict.fromkeys(gone))
-            self._stale.difference_update(gone)
             self._partial.difference_update(gone)
             self._stale.update(thread for thread in ids if thread not in self._shelves)
         if self._doubted or (not self._is_watched() and self._files_share.is_due()):
@@ -104,7 +102,7 @@ class Shelving:
             file = self._engine.store.status(head)
         except (KeyError, StoreError, OSError):
             return True
-        return (card.size, card.mtime_ns, card.is_archived) != (file.size, file.mtime_ns, head.archived)
+        return (card.file, card.is_archived) != (mark(file.size, file.mtime_ns), head.archived)
 
     async def _learn(self, wanted: set[str], *, whole: bool) -> None:
         threads = sorted(wanted)
@@ -130,6 +128,7 @@ class Shelving:
             self._shelves.put(cards)
         if threads:
             self._name(threads)
+        self._stale, self._partial = set(self._stale), set(self._partial)  # a set that was large stays so
 
     def _name(self, threads: list[str]) -> None:
         store = self._engine.store

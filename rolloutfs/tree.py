@@ -423,7 +423,9 @@ class Tree:
         path = f"{folder.name}/{name}"
         if self.shelves.is_folder(path):
             return self._shelf_folder(path)
-        return self._thread_node(self.shelves.links(folder.name)[name], _SHELF_SLOTS[folder.name.partition("/")[0]])
+        return self._thread_node(
+            self.shelves.links(folder.name).thread(name), _SHELF_SLOTS[folder.name.partition("/")[0]]
+        )
 
     def _shelf_folder(self, path: str) -> Node:
         return self._dynamic.number(f"{Kind.SHELF.name}\0{path}", lambda ino: Node(ino, Kind.SHELF, name=path))
@@ -431,12 +433,12 @@ class Tree:
     def _shelf(self, folder: Node) -> Listing:
         folders, links = self.shelves.folders(folder.name), self.shelves.links(folder.name)
         slot = _SHELF_SLOTS[folder.name.partition("/")[0]]
-        names = [*folders, *links]
+        names, threads = [*folders, *links], links.threads
 
         def node(position: int) -> Node:
             if position < len(folders):
                 return self._shelf_folder(f"{folder.name}/{folders[position]}")
-            return self._thread_node(links[names[position]], slot)
+            return self._thread_node(threads[position - len(folders)], slot)
 
         return Listing(names, node)
 

@@ -95,17 +95,17 @@ def relocate(path: str) -> str | None:
     return None
 
 
-_UNSAFE = re.compile(
-    r"[\x00-\x1f\x7f-\x9f/\\\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    r"\ud800-\udfff\U000e0000-\U000e007f]"
+_UNSAFE_ONES = (
+    r"\x00-\x1f\x7f-\x9f/\\\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e007f"
 )
+_UNSAFE = re.compile(f"[{_UNSAFE_ONES}]")
 _LONGEST = 120  # bytes; leaves room for an id suffix below the 255 that a name may have
 
 
-_QUOTED = re.compile(
-    r"""[\s_"'`$&*?()\[\]{}<>|;:!#~^]+"""
-)  # blanks, and what a shell or `host:path` would stumble over
-_READ, _WORDS = 300, 60  # characters of a text that are looked at, and that make a name
+#: The same with blanks and what a shell, or `host:path`, would stumble over.
+_QUOTED = re.compile(rf"""[{_UNSAFE_ONES}\s_"'`$&*?()\[\]{{}}<>|;:!#~^]+""")
+_READ, _WORDS = 120, 48  # characters of a text that are looked at, and that make a name
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 
@@ -121,10 +121,12 @@ def safe_name(text: str, *, hidden: bool = False) -> str:
     name = _UNSAFE.sub("_", unicodedata.normalize("NFC", text)).strip()
     if name[:1] == "-" or (name[:1] == "." and (not hidden or name in (".", ".."))):
         name = "_" + name[1:]
+    return _cut(name) or "_"
+
+
+def _cut(name: str) -> str:
     raw = name.encode("utf-8", "replace")
-    if len(raw) > _LONGEST:
-        name = raw[:_LONGEST].decode("utf-8", "ignore").rstrip() + "…"
-    return name or "_"
+    return name if len(raw) <= _LONGEST else raw[:_LONGEST].decode("utf-8", "ignore").rstrip() + "…"
 
 
 def brief_name(text: str) -> str:
@@ -133,12 +135,11 @@ def brief_name(text: str) -> str:
     """
     import unicodedata
 
-    words = _UNSAFE.sub("_", unicodedata.normalize("NFC", text[:_READ]))
-    name = _QUOTED.sub("_", words).strip("_.-")
+    name = _QUOTED.sub("_", unicodedata.normalize("NFC", text[:_READ])).strip("_.-")
     if len(name) > _WORDS:
         at = name.rfind("_", _WORDS // 2, _WORDS + 1)
         name = name[: at if at > 0 else _WORDS].rstrip("_.-")
-    return safe_name(name) if name else ""
+    return _cut(name)
 
 
 def path_names(text: str) -> tuple[str, ...]:

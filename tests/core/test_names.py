@@ -105,8 +105,9 @@ def test_names_from_data(text: str, name: str) -> None:
         ("a\u202eb\x1b[31mc", "a_b_31mc"),
         ("", ""),
         ("...  ?!", ""),
-        ("word " * 30, "word_word_word_word_word_word_word_word_word_word_word_word"),
-        ("x" * 100, "x" * 60),
+        ("word " * 30, "word_word_word_word_word_word_word_word_word"),
+        ("x" * 100, "x" * 48),
+        (" " * 119 + "xyz", "x"),
     ],
 )
 def test_first_words_as_a_name(text: str, name: str) -> None:

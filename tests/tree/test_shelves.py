@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from threadstore.spines import Spine
 from threadstore.summaries import Title
 
+from rolloutfs.linknames import Names
 from rolloutfs.shelves import (
     ARCHIVED,
     BY_BRANCH,
@@ -24,7 +25,6 @@ from rolloutfs.shelves import (
     LATEST,
     SHELVES,
     Shelves,
-    distinct,
 )
 
 BEGAN = int(datetime(2026, 11, 29, 21, 31, 5, tzinfo=UTC).timestamp()) * 1_000_000_000
@@ -44,6 +44,13 @@ def shelved(spines: Mapping[str, Spine], zone: tzinfo = UTC, **titles: Title) ->
     return shelves
 
 
+def links(shelves: Shelves, path: str) -> dict[str, str]:
+    """The threads in a folder by the names of their links, which are found by these, too."""
+    names = shelves.links(path)
+    assert [names.thread(name) for name in names] == names.threads
+    return dict(zip(names, names.threads, strict=True))
+
+
 def everything(shelves: Shelves) -> dict[str, str]:
     """All links by path, with the id that each leads to."""
     found: dict[str, str] = {}
@@ -51,7 +58,7 @@ def everything(shelves: Shelves) -> dict[str, str]:
     while todo:
         path = todo.pop()
         todo += [f"{path}/{name}" for name in shelves.folders(path)]
-        for name, thread in shelves.links(path).items():
+        for name, thread in links(shelves, path).items():
             depth = path.count("/") + 1
             assert shelves.target(path.partition("/")[0], thread) == f"{'../' * depth}threads/{thread}"
             found[f"{path}/{name}"] = thread
@@ -92,7 +99,7 @@ def test_names_that_would_be_the_same() -> None:
     """All of them end in the last part of the id, in the whole id where that is the same; folders' names count, too."""
     twin = A.replace("8000", "9000")
     shelves = shelved({A: spine("hi"), twin: spine("hi"), B: spine("hi"), C: spine("bye")})
-    assert shelves.links("by-date/2026/11/29") == {
+    assert links(shelves, "by-date/2026/11/29") == {
         "21-31-05_bye": C,
         "21-31-05_hi-0000000b": B,
         f"21-31-05_hi-{A}": A,
@@ -100,31 +107,34 @@ def test_names_that_would_be_the_same() -> None:
     }
     shelves = shelved({A: spine("hi", cwd="/x"), B: spine("hi", cwd="/x/2026-11-29T21-31-05_hi")})
     assert shelves.folders("by-cwd/x") == ["2026-11-29T21-31-05_hi"]
-    assert shelves.links("by-cwd/x") == {"2026-11-29T21-31-05_hi-0000000a": A}
+    assert links(shelves, "by-cwd/x") == {"2026-11-29T21-31-05_hi-0000000a": A}
+    forged = [f"/x/2026-11-29T21-31-05_hi{end}" for end in ("", "-0000000a", f"-{A}", f"-{A}_")]
+    more = {thread: spine("hi", cwd=cwd) for thread, cwd in zip((B, C, D, twin), forged, strict=True)}
+    assert links(shelved({A: spine("hi", cwd="/x"), **more}), "by-cwd/x") == {f"2026-11-29T21-31-05_hi-{A}__": A}
 
 
 def test_a_folder_that_comes_and_goes() -> None:
     """While it has the name of a link beside it, that one ends in the id."""
     shelves = shelved({A: spine("hi", cwd="/x")})
-    assert list(shelves.links("by-cwd/x")) == ["2026-11-29T21-31-05_hi"]
+    assert list(links(shelves, "by-cwd/x")) == ["2026-11-29T21-31-05_hi"]
     shelves.put({B: (spine(cwd="/x/2026-11-29T21-31-05_hi/y"), False)})
-    assert list(shelves.links("by-cwd/x")) == ["2026-11-29T21-31-05_hi-0000000a"]
+    assert list(links(shelves, "by-cwd/x")) == ["2026-11-29T21-31-05_hi-0000000a"]
     shelves.put({B: None})
-    assert list(shelves.links("by-cwd/x")) == ["2026-11-29T21-31-05_hi"]
+    assert list(links(shelves, "by-cwd/x")) == ["2026-11-29T21-31-05_hi"]
 
 
 def test_given_names() -> None:
     """A name that somebody chose stands alone in by-name/; first words never do, so a new thread renames no other."""
     shelves = shelved({A: spine("hi"), B: spine("hi"), C: spine("hi")})
     shelves.entitle([A, B, C], {A: Title("Release plan", "hi"), B: Title(None, "about: something else")})
-    assert shelves.links("by-name") == {"Release_plan": A, "about_something_else-0000000b": B, "hi-0000000c": C}
-    assert shelves.links("recent")["2026-11-29T21-31-05_Release_plan"] == A
+    assert links(shelves, "by-name") == {"Release_plan": A, "about_something_else-0000000b": B, "hi-0000000c": C}
+    assert links(shelves, "recent")["2026-11-29T21-31-05_Release_plan"] == A
     shelves.put({D: (spine("hi"), False)})
-    assert shelves.links("by-name")["hi-0000000c"] == C
+    assert links(shelves, "by-name")["hi-0000000c"] == C
     shelves.entitle([C], {C: Title("Release plan", None)})
-    assert {"Release_plan-0000000a": A, "Release_plan-0000000c": C}.items() <= shelves.links("by-name").items()
+    assert {"Release_plan-0000000a": A, "Release_plan-0000000c": C}.items() <= links(shelves, "by-name").items()
     shelves.entitle([A, B, C], {})
-    assert set(shelves.links("by-name")) == {f"hi-0000000{one}" for one in "abcd"}
+    assert set(links(shelves, "by-name")) == {f"hi-0000000{one}" for one in "abcd"}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +167,7 @@ def test_an_hour_that_comes_twice() -> None:
         int(datetime.fromisoformat(f"2026-10-25T0{hour}:30:00Z").timestamp()) * 1_000_000_000 for hour in (0, 1)
     )
     shelves = shelved({A: spine("x", began_ns=first), B: spine("x", began_ns=second)}, ZoneInfo("Europe/Berlin"))
-    assert list(shelves.links("by-date/2026/10/25")) == ["02-30-00_x-0000000a", "02-30-00_x-0000000b"]
+    assert list(links(shelves, "by-date/2026/10/25")) == ["02-30-00_x-0000000a", "02-30-00_x-0000000b"]
 
 
 @pytest.mark.parametrize(
@@ -178,18 +188,18 @@ def test_an_hour_that_comes_twice() -> None:
 def test_folders_of_paths(cwd: str, folders: str) -> None:
     """A recorded folder is text: nothing in it leads out of the view, and `by-cwd$PWD` is where one looks."""
     shelves = shelved({A: spine(cwd=cwd)})
-    assert shelves.links(f"by-cwd{folders}") == {"2026-11-29T21-31-05": A}
+    assert links(shelves, f"by-cwd{folders}") == {"2026-11-29T21-31-05": A}
 
 
 def test_recent_has_the_newest() -> None:
     """As many as it may have, by the last record; one that is written to comes in and the oldest goes."""
     threads = [f"01a22938-0000-7000-8000-{number:012x}" for number in range(130)]
     shelves = shelved({thread: spine(last_ns=number) for number, thread in enumerate(threads)})
-    assert set(shelves.links(LATEST).values()) == set(threads[30:])
+    assert set(links(shelves, LATEST).values()) == set(threads[30:])
     shelves.put({threads[7]: (spine(last_ns=1000), False)})
-    assert set(shelves.links(LATEST).values()) == {*threads[31:], threads[7]}
+    assert set(links(shelves, LATEST).values()) == {*threads[31:], threads[7]}
     shelves.put({threads[7]: None, threads[129]: (spine(), True), threads[50]: (spine(last_ns=0), False)})
-    assert set(shelves.links(LATEST).values()) == set(threads[28:129]) - {threads[50]}
+    assert set(links(shelves, LATEST).values()) == set(threads[28:129]) - {threads[50]}
     with pytest.raises(KeyError):
         shelves.target(LATEST, threads[1])
 
@@ -291,11 +301,13 @@ def is_valid(name: str) -> bool:
     st.sets(st.sampled_from(["a", "b", "a-00000000"])),
     st.randoms(use_true_random=False),
 )
-def test_distinct_names(wanted: dict[str, tuple[str, bool]], taken: set[str], chance: random.Random) -> None:
+def test_names_of_a_folder(wanted: dict[str, tuple[str, bool]], taken: set[str], chance: random.Random) -> None:
     """Every thread has one, none is taken, and they are the same in any order."""
-    names = distinct(wanted, taken)
-    assert sorted(names.values()) == sorted(wanted)
-    assert not taken & names.keys()
-    order = list(wanted.items())
+    names = Names(wanted, wanted.__getitem__, frozenset(taken))
+    assert sorted(names.threads) == sorted(wanted)
+    assert sorted(set(names)) == list(names)
+    assert not taken & set(names)
+    assert [names.thread(name) for name in names] == names.threads
+    order = list(wanted)
     chance.shuffle(order)
-    assert distinct(dict(order), taken) == names
+    assert list(Names(order, wanted.__getitem__, frozenset(taken))) == list(names)
