@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import overload
 
+_FEW = 500  # names that are kept
 _ID = 8  # last characters of an id that tell threads of one name apart
 _MOST = 40  # that a name may be lengthened, for folders that somebody called like the links of others on purpose
 
@@ -17,31 +18,42 @@ class Names(Sequence[str]):
     and must go on to give the same. Names are made when they are asked for: those of 100,000 links take 12 MB.
     """
 
-    __slots__ = ("_lengths", "_wanted", "threads")
+    __slots__ = ("_lengths", "_listed", "_wanted", "threads")
 
     def __init__(
         self, threads: Iterable[str], wanted: Callable[[str], tuple[str, bool]], taken: frozenset[str] = frozenset()
     ) -> None:
         self._wanted = wanted
         self.threads = list(threads)
-        self._lengths = bytearray(int(wanted(thread)[1]) for thread in self.threads)  # of the ids in names
-        while self._lengthen(taken):
+        self._lengths = bytearray(len(self.threads))  # of the ids in names
+        names = []
+        for at, thread in enumerate(self.threads):
+            name, is_long = wanted(thread)
+            self._lengths[at] = is_long
+            names.append(f"{name}-{thread[-_ID:]}" if is_long else name)
+        while self._lengthen(self._sort(names), taken):
             pass
+        self._listed: list[str] | None = names
 
-    def _lengthen(self, taken: frozenset[str]) -> bool:
-        """Sort by name; let the names of those that are alike end in more of the id. False when none are."""
-        names = list(self)
+    def _sort(self, names: list[str]) -> list[str]:
+        """Sort by name."""
         order = sorted(range(len(names)), key=names.__getitem__)
         self.threads = [self.threads[at] for at in order]
         self._lengths = bytearray(self._lengths[at] for at in order)
-        alike = {at for at, one in enumerate(order) if names[one] in taken}
-        for at in range(1, len(order)):
-            if names[order[at]] == names[order[at - 1]]:
+        names.sort()
+        return names
+
+    def _lengthen(self, names: list[str], taken: frozenset[str]) -> bool:
+        """Let names that are alike end in more of the id. False when none are."""
+        alike = {at for at, name in enumerate(names) if name in taken} if taken else set()
+        for at in range(1, len(names)):
+            if names[at] == names[at - 1]:
                 alike |= {at - 1, at}
-        alike = {at for at in alike if self._lengths[at] < 2 or names[order[at]] in taken}
+        alike = {at for at in alike if self._lengths[at] < 2 or names[at] in taken}
         alike = {at for at in alike if self._lengths[at] < _MOST}
         for at in alike:
             self._lengths[at] += 1
+            names[at] = self[at]
         return bool(alike)
 
     def __len__(self) -> int:
@@ -60,8 +72,16 @@ class Names(Sequence[str]):
             return f"{name}-{thread[-_ID:]}" if length else name
         return f"{name}-{thread}{'_' * (length - 2)}"
 
+    def listed(self) -> list[str]:
+        """All of them, to be kept by the caller."""
+        names = list(self) if self._listed is None else self._listed
+        self._listed = names if len(names) <= _FEW else None
+        return names
+
     def thread(self, name: str) -> str:
         """The thread of a link; KeyError when there is none of that name."""
+        if self._listed is not None and len(self) > _FEW:
+            self._listed = None
         at = bisect_left(range(len(self)), name, key=self.__getitem__)
         if at == len(self) or self[at] != name:
             raise KeyError(name)

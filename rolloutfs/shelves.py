@@ -278,15 +278,16 @@ class Shelves:
 
     def _wanted(self, shelf: str, thread: str) -> tuple[str, bool]:
         """The name of a thread's link, and whether it ends in the id whatever else there is."""
-        card = self.card(thread)
-        label = self._label(thread, card)
+        packed = self._cards[thread]
+        label = self._labels.get(thread)
+        text = packed[_CARD.size :].decode() if label is None else label.text
         if shelf == BY_NAME:
-            return label.text, not label.is_given
-        began = self._moment(card.began_ns)
+            return text, label is None or not label.is_given
+        began = self._moment(_CARD.unpack_from(packed)[0])
         time = f"{began.hour:02}-{began.minute:02}-{began.second:02}"
         if shelf != BY_DATE:
             time = f"{began.year:04}-{began.month:02}-{began.day:02}T{time}"
-        return f"{time}_{label.text}" if label.text else time, False
+        return f"{time}_{text}" if text else time, False
 
     def _label(self, thread: str, card: Card) -> _Label:
         return self._labels.get(thread) or _Label(card.words, is_given=False)

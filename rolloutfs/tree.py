@@ -433,7 +433,7 @@ class Tree:
     def _shelf(self, folder: Node) -> Listing:
         folders, links = self.shelves.folders(folder.name), self.shelves.links(folder.name)
         slot = _SHELF_SLOTS[folder.name.partition("/")[0]]
-        names, threads = [*folders, *links], links.threads
+        names, threads = [*folders, *links.listed()] if folders else links.listed(), links.threads
 
         def node(position: int) -> Node:
             if position < len(folders):
