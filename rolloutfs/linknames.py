@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import overload
@@ -37,7 +38,7 @@ class Names(Sequence[str]):
 
     def _sort(self, names: list[str]) -> list[str]:
         """Sort by name."""
-        order = sorted(range(len(names)), key=names.__getitem__)
+        order = array("I", sorted(range(len(names)), key=names.__getitem__))
         self.threads = [self.threads[at] for at in order]
         self._lengths = bytearray(self._lengths[at] for at in order)
         names.sort()
@@ -45,16 +46,17 @@ class Names(Sequence[str]):
 
     def _lengthen(self, names: list[str], taken: frozenset[str]) -> bool:
         """Let names that are alike end in more of the id. False when none are."""
-        alike = {at for at, name in enumerate(names) if name in taken} if taken else set()
+        alike = bytearray(name in taken for name in names)  # bytes rather than a set: all of 100,000 may be alike
         for at in range(1, len(names)):
             if names[at] == names[at - 1]:
-                alike |= {at - 1, at}
-        alike = {at for at in alike if self._lengths[at] < 2 or names[at] in taken}
-        alike = {at for at in alike if self._lengths[at] < _MOST}
-        for at in alike:
-            self._lengths[at] += 1
-            names[at] = self[at]
-        return bool(alike)
+                alike[at - 1] |= self._lengths[at - 1] < 2
+                alike[at] |= self._lengths[at] < 2
+        for at, is_alike in enumerate(alike):
+            alike[at] = is_alike and self._lengths[at] < _MOST
+            if alike[at]:
+                self._lengths[at] += 1
+                names[at] = self[at]
+        return any(alike)
 
     def __len__(self) -> int:
         return len(self.threads)
