@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bench import cases, indexes, peers, report, stores, walks
+from bench import cases, indexes, limits, peers, report, stores, walks
 from bench.cases import Case, Settings
 from bench.server import ROOT
 
@@ -15,6 +15,7 @@ CASES: dict[str, Case] = {
     "first-byte": cases.first_byte,
     "sequential": cases.sequential,
     "scans": cases.scans,
+    "limits": limits.scan,
     "requests": walks.requests,
     "live": walks.live,
     "walks": walks.walks,

@@ -158,6 +158,19 @@ class ControlFiles:
         self._handles[number] = _Handle(thread, file, seen=self._engine.look(thread) if writable else None)
         return number
 
+    async def sync(self, number: int) -> None:
+        """Use the text that has come in now, and raise OSError with the errno of what came of it: who asks whether it
+        is written is told, which nobody is who only closes.
+        """
+        handle = self._handles[number]
+        async with handle.lock:
+            if handle.text is None:
+                return
+            await self._end(handle)
+            result = handle.result
+        if result is not None and result.code:
+            raise OSError(result.code, str(result.answer["message"]))
+
     async def release(self, number: int) -> None:
         """Close a handle. What runs in the background goes on, and a text that has come in is used."""
         handle = self._handles.pop(number)

@@ -259,6 +259,12 @@ class Operations(pyfuse3.Operations):
         return len(buf)
 
     @guarded
+    async def fsync(self, fh: FileHandleT, datasync: bool) -> None:
+        """The end of a text, with its errors. Everything else is on the disk when its write returns."""
+        if fh >= handles.FIRST:
+            await self.controls.sync(fh)
+
+    @guarded
     async def release(self, fh: FileHandleT) -> None:
         """Close a file."""
         if fh >= handles.FIRST:

@@ -17,6 +17,7 @@ from typing import Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import witness
 from tests.corpus_store import CorpusStore, copy_home, load_expected, store_folders
 
 
@@ -38,6 +39,8 @@ settings.register_profile("random", deadline=None, max_examples=120, suppress_he
 settings.register_profile("same", parent=settings.get_profile("random"), derandomize=True, print_blob=True)
 settings.register_profile("hunt", parent=settings.get_profile("random"), max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+witness.install()  # whatever a test does: no operation changes a fact, or anything outside its store
 
 LAYERS = ("core", "tree", "operations", "commands", "mount", "faults", "system", "interop", "bench")
 

@@ -82,7 +82,7 @@ class Indexer:
     def _advance(self, connection: sqlite3.Connection, last: str, end: float) -> Progress:
         ids = self._store.thread_ids()
         at, entered = bisect_right(ids, last), 0
-        while at < len(ids):
+        while True:
             some = ids[at : at + _SLICE]
             bound = ids[at + _SLICE] if at + _SLICE < len(ids) else _AFTER_ALL
             known = index.entries(connection, last, bound)
@@ -92,7 +92,8 @@ class Indexer:
                 if time.monotonic() >= end:
                     return Progress(thread, at, len(ids), entered)
             _remove(connection, known)  # threads that are gone
-        return Progress(None, at, len(ids), entered)
+            if at >= len(ids):
+                return Progress(None, at, len(ids), entered)
 
     def enter(self, threads: Iterable[str]) -> bool:
         """Bring the entries of some threads up to date. False while another process builds this index."""

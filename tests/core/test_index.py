@@ -257,6 +257,16 @@ def test_threads_that_are_named(indexed: Indexed) -> None:
         assert connection.execute("SELECT count(*) FROM threads WHERE id = ?", (gone,)).fetchone() == (0,)
 
 
+def test_an_empty_store_has_an_empty_index(indexed: Indexed) -> None:
+    """Also when the last of its threads has gone."""
+    for path in indexed.home.rglob("rollout-*"):
+        path.unlink()
+    assert indexed.build().total == 0
+    with closing(sqlite3.connect(indexed.path)) as connection:
+        for table in ("threads", "rollouts", "turns", "problems", "texts"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
 def test_an_entry_is_replaced_as_a_whole(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass that is stopped midway leaves what was there."""
     before = _dump(indexed.path)

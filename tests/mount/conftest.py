@@ -23,6 +23,7 @@ import threadstore
 import rolloutfs
 from rolloutfs import mounttable
 from tests.tree.sample import SampleStore, sample_store
+from tests.witness import Witness
 
 DEADLINE = 30.0  # seconds; nothing here takes longer unless it is broken
 
@@ -67,6 +68,14 @@ class Lab:
     mountpoint: Path
     servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     expected: list[str] = field(default_factory=list)
+    witness: Witness | None = None  # of the store when it was first mounted
+
+    edits: bool = False  # the test itself changes or removes what the store holds
+
+    def watch(self) -> None:
+        """From now on no fact of the store may be lost, nor anything in the user's home be touched."""
+        if self.witness is None:
+            self.witness = Witness(self.sample.root, self.folder / "home")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -110,6 +119,7 @@ class Lab:
         """Serve the sample store in the foreground; returns once the mount answers. `patch` is run in the server
         first.
         """
+        self.watch()
         script = f"{patch}\nfrom rolloutfs.cli import main\nmain()"
         log = (self.folder / f"server-{len(self.servers)}.log").open("wb")
         with log:
@@ -127,6 +137,7 @@ class Lab:
 
     def background(self, *options: str) -> int:
         """Mount as a user does; the server's pid."""
+        self.watch()
         self.run("mount", *options, self.sample.root, self.mountpoint)
         return self.background_server()
 
@@ -199,6 +210,8 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield lab
     finally:
         lab.clean_up()
+    if lab.witness is not None and not lab.edits:
+        lab.witness.check()
     unexpected = [line for line in lab.logs().splitlines() if line and not any(text in line for text in lab.expected)]
     if lab.expected and unexpected and "Traceback" in lab.logs() and any("Traceback" in text for text in lab.expected):
         unexpected = []  # the lines of an announced traceback

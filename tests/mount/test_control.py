@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mount.clients import mounted, need
+from tests.mount.clients import mounted, need, need_root
 from tests.mount.conftest import DEADLINE, Lab, is_gone, until
 from tests.mount.control_lab import (
     LEGACY,
@@ -193,6 +194,7 @@ def test_a_thread_that_is_being_written_is_busy(lab: Lab) -> None:
 
 def test_a_damaged_lineage_is_an_input_output_error(lab: Lab) -> None:
     """What the thread was forked from is gone: nothing can be said of it, and nothing is done."""
+    lab.edits = True
     threads = stock(lab, "forks.paginated")
     lab.mount()
     parents = {os.path.basename(os.readlink(path)) for path in lab.mountpoint.glob("threads/*/lineage/forked_from")}
@@ -209,6 +211,7 @@ def test_a_damaged_lineage_is_an_input_output_error(lab: Lab) -> None:
 
 def test_a_thread_that_is_gone(lab: Lab) -> None:
     """ENOENT, for who had the file open as well."""
+    lab.edits = True
     (thread,) = stock(lab, PAGINATED)
     lab.mount()
     descriptor = os.open(lab.thread(thread) / "fork", os.O_RDWR)
@@ -222,6 +225,7 @@ def test_a_thread_that_is_gone(lab: Lab) -> None:
 
 def test_the_answer_outlives_the_thread(lab: Lab) -> None:
     """Who has the file open reads what came of the request with cat, which asks for the size first."""
+    lab.edits = True
     (thread,) = stock(lab, PAGINATED)
     lab.mount()
     script = """
@@ -379,6 +383,34 @@ def test_a_worker_that_is_killed_in_an_operation(lab: Lab) -> None:
     assert "before" in told["message"]
     assert state(lab.sample.root) == before
     assert write(lab.thread(thread) / "revert", b"before 2") == 0
+
+
+def test_a_disk_that_is_full_in_the_end(lab: Lab) -> None:
+    """Closing says nothing of it, but an fsync does; the answer is the same, and the thread as it was."""
+    need_root("mount a small disk")
+    root, text = lab.sample.root, lab.folder / "text"
+    lab.edits = True  # its disk goes away before its witness looks
+    text.write_text("a summary\n" * 4000)
+    (thread,) = stock(lab, LEGACY)
+    shutil.copytree(root, lab.folder / "kept")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", root], check=True)
+    try:
+        shutil.copytree(lab.folder / "kept", root, dirs_exist_ok=True)
+        with mounted(lab):
+            before = state(root)
+            status = os.statvfs(root)
+            (root / "filling").write_bytes(b"\1" * (status.f_bavail * status.f_frsize))
+            for conv, wanted in (("notrunc", 0), ("notrunc,fsync", 1)):
+                code, _, errors = shell(lab, thread, f'dd if="$LAB/text" of=compact bs=4k status=none conv={conv}')
+                assert (code, b"No space left" in errors) == (wanted, bool(wanted))
+                told = answer(lab, thread)
+                assert (told["op"], told["status"], told["error"]) == ("compact", "failed", "ENOSPC")
+            (root / "filling").unlink()
+            assert state(root) == before
+            assert shell(lab, thread, 'dd if="$LAB/text" of=compact bs=4k status=none conv=fsync') == (0, b"", b"")
+            assert answer(lab, thread)["status"] == "done"
+    finally:
+        subprocess.run(["umount", "--lazy", root], check=True)
 
 
 def test_an_operation_that_takes_too_long_is_cut_off(lab: Lab) -> None:

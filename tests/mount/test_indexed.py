@@ -87,6 +87,7 @@ def test_changes_while_nothing_was_mounted(lab: Lab, threads: list[str]) -> None
 
 def test_a_mount_keeps_it_up_to_date(lab: Lab, threads: list[str]) -> None:
     """It is built beside the mount, follows changes, and is built anew when somebody deletes it."""
+    lab.edits = True
     lab.mount(patch=_AT_ONCE)
     until(lambda: set(_entered(lab)) == set(threads), "the index has all threads")
     before = _entered(lab)[threads[0]]

@@ -428,6 +428,7 @@ def test_replaced_content_is_not_mixed_with_the_old_one(lab: Lab) -> None:
     """An open file keeps its bytes and its size, a new open has the new ones, mapped memory too; then the number
     returns.
     """
+    lab.edits = True
     import mmap
 
     thread = lab.sample.add(1, *(f"old {number}" * 50 for number in range(100)))
@@ -456,6 +457,7 @@ def test_replaced_content_is_not_mixed_with_the_old_one(lab: Lab) -> None:
 
 def test_a_file_cut_in_place_never_gives_wrong_bytes(lab: Lab) -> None:
     """The old bytes are gone: who reads on gets what was read before or EIO, a new open the new state."""
+    lab.edits = True
     thread = lab.sample.add(1, *(f"old {number}" * 200 for number in range(300)))
     lab.mount()
     source = lab.sample.path(thread)
@@ -481,6 +483,7 @@ def test_a_file_cut_in_place_never_gives_wrong_bytes(lab: Lab) -> None:
 
 def test_archived_compressed_and_deleted_while_open(lab: Lab) -> None:
     """The open file reads on; the path shows the present state."""
+    lab.edits = True
     import zstandard
 
     thread = lab.sample.add(1, *("words " * 100 for _ in range(50)))
@@ -519,6 +522,7 @@ def test_new_and_removed_threads_are_seen(lab: Lab) -> None:
 
 def test_readers_and_a_writer_at_the_same_time(lab: Lab) -> None:
     """While a log grows and is replaced, every complete read is a state that the log had, and nothing fails."""
+    lab.edits = True
     thread = lab.sample.add(1, "start")
     lab.mount()
     path = lab.thread(thread) / "rollouts" / lab.sample.path(thread).name

@@ -386,14 +386,16 @@ def test_writers_of_one_summary(scene: Scene) -> None:
     script = """
         for n in 1 2 3 4 5 6 7 8; do
             { printf "this is\\nsummary $n\\nto its end $n\\n" > compact; } 2> "$LAB/errors-$n" &
+            writers[$n]=$!
         done
-        for n in 1 2 3 4 5 6 7 8; do wait -n || echo refused; done
+        for n in 1 2 3 4 5 6 7 8; do wait ${writers[$n]} || echo refused; done
     """
     code, output, errors = scene.run(script)
     listed = operations(scene.lab)[done:]
     assert (code, errors) == (0, b"")
     assert len(listed) == 8
-    assert output.count(b"refused") == sum(line["error"] == "EBUSY" for line in listed) < 8
+    told = [(scene.lab.folder / f"errors-{number}").read_text() for number in range(1, 9)]
+    assert output.count(b"refused") == sum(line["error"] == "EBUSY" for line in listed) < 8, (told, listed)
     last = (scene.lab.thread(scene.thread) / "model_input.jsonl").read_bytes().rstrip().rpartition(b"\n")[2]
     assert re.search(rb"this is\\nsummary (\d)\\nto its end \1\"", last)
 

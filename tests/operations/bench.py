@@ -17,6 +17,7 @@ from threadstore.store import ThreadStore
 from tests.operations.driver import run
 from tests.operations.nursery import Job, Mode, Report
 from tests.operations.snapshots import State, problems_of, state_of
+from tests.witness import Witness
 
 _IDS = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 Shape = list[tuple[bool, bytes, int]]
@@ -130,7 +131,13 @@ class Bench:
             target = self.home / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
+        self._witness = Witness(self.home)
         return str(self.home)
+
+    def look(self) -> Facts:
+        """The store as it is now; whatever happened, no fact is lost and nothing outside was touched."""
+        self._witness.check()
+        return Facts.of(self.home)
 
     def job(self, mode: Mode = Mode.COUNT, number: int = 0, error: int = 0) -> Job:
         """The operation on the copy."""

@@ -56,7 +56,7 @@ def make_bench(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory, nursery
         assert bench.expected.status == "done", bench.expected
         bench.after = bench.shape()
         assert not bench.new_problems()
-        assert bench.leftovers(Facts.of(bench.home)) <= {"unselected rollout"}
+        assert bench.leftovers(bench.look()) <= {"unselected rollout"}
         return bench
 
     return make
@@ -105,7 +105,7 @@ def check_refused(bench: Bench, nursery: Nursery, report: Report, mode: Mode, wh
     written, the error that says so.
     """
     assert report.status in ("done", "failed"), (where, report)
-    now = Facts.of(bench.home)
+    now = bench.look()
     lasting = {"database log", "lock"} | ({"partial"} if mode in (Mode.FAIL, Mode.BROKEN) else set())
     if report.status == "done":
         assert bench.shape() == bench.after, where
@@ -132,7 +132,7 @@ def test_killed_at_every_call(case: Case, make_bench: MakeBench, nursery: Nurser
         bench.fresh()
         (report,) = nursery.run(bench.job(Mode.KILL, number))
         assert report.status == "killed", (number, report)
-        now = Facts.of(bench.home)
+        now = bench.look()
         left |= bench.leftovers(now)
         found[check_stopped(bench, nursery, number, now)] += 1
     print(case, dict(found), left)
@@ -181,7 +181,7 @@ def test_cut_short_at_every_write(case: Case, make_bench: MakeBench, nursery: Nu
                 assert bench.new_problems() <= {"torn_tail"} | _ENDED, where
                 found["HALF_KILL"] += 1
             else:
-                found[f"HALF_KILL {check_stopped(bench, nursery, where, Facts.of(bench.home))}"] += 1
+                found[f"HALF_KILL {check_stopped(bench, nursery, where, bench.look())}"] += 1
     print(case, dict(found))
 
 
@@ -203,7 +203,7 @@ def test_killed_at_random(batch: int, make_bench: MakeBench, nursery: Nursery) -
         (report,) = nursery.run(bench.job(), kill_after=delay)
         assert report.status in ("killed", "done"), (number, report)
         where = (number, str(bench.case), delay)
-        found[f"{report.status}, {check_stopped(bench, nursery, where, Facts.of(bench.home))}"] += 1
+        found[f"{report.status}, {check_stopped(bench, nursery, where, bench.look())}"] += 1
     print(dict(found))
     assert not found["done, before"]
 

@@ -86,7 +86,7 @@ def test_every_sequence(length: int, paginated: bool, tmp_path: Path, monkeypatc
         os, "fsync", lambda descriptor: None
     )  # nothing here depends on it, and it takes most of the time
     for number, sequence in enumerate(product(OPERATIONS, repeat=length)):
-        life = Life(tmp_path / str(number), paginated=paginated)
+        life = Life(tmp_path / str(number) / "home", paginated=paginated)
         for operation in sequence:
             life.do(operation)
         assert problems_of(life.home) == [], sequence

@@ -222,6 +222,23 @@ async def test_a_text_ends_with_its_handle(desk: Desk) -> None:
     assert desk.engine.held == 0
 
 
+async def test_a_text_ends_with_an_fsync(desk: Desk) -> None:
+    """And its errors are those of the fsync; without a text there is nothing to do."""
+    handle = desk.files.open(THREAD, "compact")
+    await desk.files.sync(handle)
+    await desk.files.write(handle, 0, b"the first\n")
+    await desk.files.sync(handle)
+    assert summaries(desk) == ["the first"]
+    desk.engine.answer = lambda request: failure(request, THREAD, errno.ENOSPC, "the disk is full.")
+    await desk.files.write(handle, 10, b"the second\n")
+    with pytest.raises(OSError, match="the disk is full") as caught:
+        await desk.files.sync(handle)
+    assert caught.value.errno == errno.ENOSPC
+    await desk.files.sync(handle)
+    await desk.files.release(handle)
+    assert summaries(desk) == ["the first", "the second"]
+
+
 async def test_a_handle_takes_one_text_after_the_other(desk: Desk) -> None:
     """Reading the answer is what ends one; the same text again is another one."""
     handle = desk.files.open(THREAD, "compact")
