@@ -19,7 +19,7 @@ from rolloutfs.engine import Engine
 from rolloutfs.freshness import Share
 from rolloutfs.shelves import WHOLE, Shelves, mark
 
-_SLICE: Final = 2000  # threads that a worker is asked for at once
+_SLICE, _WHOLE_SLICE = 2000, 500  # threads that a worker is asked for at once
 _FEW: Final = 20  # threads whose names are asked for one by one
 _QUICK: Final = 0.02  # seconds; what takes no longer is done whenever it may be needed
 _ATTEMPTS: Final = 3  # at a store that changes while we look
@@ -105,9 +105,9 @@ class Shelving:
         return (card.file, card.is_archived) != (mark(file.size, file.mtime_ns), head.archived)
 
     async def _learn(self, wanted: set[str], *, whole: bool) -> None:
-        threads = sorted(wanted)
-        for start in range(0, len(threads), _SLICE):
-            some = tuple(threads[start : start + _SLICE])
+        threads, step = sorted(wanted), _WHOLE_SLICE if whole else _SLICE
+        for start in range(0, len(threads), step):
+            some = tuple(threads[start : start + step])
             self._stale.difference_update(some)  # what changes while it is being read is stale again
             try:
                 found = await self._engine.spines(some, whole=whole)

@@ -123,6 +123,7 @@ def test_changes_are_seen(lab: Lab, options: tuple[str, ...], patch: str) -> Non
     """New threads, first words, names, turns, archiving and deletion: in the next listing, or as soon as a store that
     tells of nothing is looked at again.
     """
+    lab.edits = True
     root = lab.sample.root
     threads = [add(lab, number, f"thread {number}") for number in range(1, 4)]
     index(lab, options)
