@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, cast
 
@@ -54,7 +55,7 @@ class FullStore(Store, Protocol):
     def version(self) -> int: ...  # noqa: D102
     def status(self, rollout: RolloutFile) -> Basis: ...  # noqa: D102
     def naming(self) -> tuple[Basis, ...]: ...  # noqa: D102
-    def titles(self) -> dict[str, Title]: ...  # noqa: D102
+    def titles(self) -> Iterator[tuple[str, Title]]: ...  # noqa: D102
     def title(self, thread_id: str) -> Title: ...  # noqa: D102
     def unread_heads(self) -> list[RolloutFile]: ...  # noqa: D102
     def learn_edges(self, rollouts: list[RolloutFile], found: Edges) -> None: ...  # noqa: D102

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from heapq import nlargest
@@ -37,7 +37,8 @@ from rolloutfs.lru import Recent
 RECENT: Final = 100  # links in recent/
 _NAMED = 500_000  # links whose order is kept, about 10 bytes each
 _MANY = 200  # threads; when more change at once, folders are made anew
-_CARD = struct.Struct("<qqIIIIB")
+_CARD = struct.Struct("<qqIIIIIB")
+_TITLE = struct.Struct("<I"), 20  # and where it lies in a card
 _WHOLE, _AGENT, _ARCHIVED = 1, 2, 4
 
 BY_DATE, BY_NAME, BY_CWD, BY_BRANCH, BY_MODEL, LATEST, ARCHIVED = SHELVES = (
@@ -48,11 +49,14 @@ WHOLE = frozenset({BY_CWD, BY_MODEL})
 
 
 class Card(NamedTuple):
-    """What is known of a thread, see `Spine`; `file` stands for the state of its file, see `mark`."""
+    """What is known of a thread, see `Spine`; `file` stands for the state of its file, see `mark`, `title` for what
+    databases said of it when that was looked at last.
+    """
 
     began_ns: int
     last_ns: int
     file: int
+    title: int
     words: str
     branch: str | None
     cwd: str | None
@@ -106,11 +110,11 @@ class Shelves:
     def card(self, thread: str) -> Card:
         """What is known of a thread; KeyError when nothing is."""
         packed = self._cards[thread]
-        began, last, file, branch, cwd, model, flags = _CARD.unpack_from(packed)
+        began, last, file, title, branch, cwd, model, flags = _CARD.unpack_from(packed)
         words = packed[_CARD.size :].decode()
         places = self._texts[branch], self._texts[cwd], self._texts[model]
         return Card(
-            *(began, last, file, words, *places),
+            *(began, last, file, title, words, *places),
             *(bool(flags & _WHOLE), bool(flags & _AGENT), bool(flags & _ARCHIVED)),
         )
 
@@ -122,8 +126,10 @@ class Shelves:
         for thread, found in cards.items():
             before = self.card(thread) if thread in self._cards else None
             card = None if found is None else _card(*found)
-            if before is not None and card is not None and not card.is_whole:
-                card = card._replace(cwd=before.cwd, model=before.model)
+            if before is not None and card is not None:
+                card = card._replace(title=before.title if card.words == before.words else 0)
+                if not card.is_whole:
+                    card = card._replace(cwd=before.cwd, model=before.model)
             self._change(thread, before, card)
             self._note_latest(thread, card)
 
@@ -143,20 +149,31 @@ class Shelves:
             self._cards[thread] = self._packed(card)
             self._place(thread, card)
 
-    def entitle(self, threads: Iterable[str], titles: Mapping[str, Title]) -> None:
-        """Learn what databases call some of the threads: nothing, unless it is in `titles`."""
+    def entitle(self, titles: Iterable[tuple[str, Title]], only: Collection[str] | None = None) -> None:
+        """Learn what databases call the threads, or `only` some: nothing, unless it is in `titles`."""
         labels: dict[str, _Label | None] = {}
-        for thread in threads:
-            title, packed = titles.get(thread), self._cards.get(thread)
-            label = None if title is None or packed is None else _label(title, packed[_CARD.size :])
-            if packed is not None and label != self._labels.get(thread):
-                labels[thread] = label
+        untold = self._labels.keys() if only is None else self._labels.keys() & only
+        untold = set(untold)
+        for thread, title in titles:
+            packed = self._cards.get(thread)
+            if packed is None:
+                continue
+            untold.discard(thread)
+            number = hash(title) & 0xFFFFFFFF or 1
+            if _TITLE[0].unpack_from(packed, _TITLE[1])[0] != number:
+                self._cards[thread] = packed[: _TITLE[1]] + _TITLE[0].pack(number) + packed[_TITLE[1] + 4 :]
+                label = _label(title, packed[_CARD.size :])
+                if label != self._labels.get(thread):
+                    labels[thread] = label
+        labels |= dict.fromkeys(untold)
         self._prepare(len(labels))
         for thread, label in labels.items():
             card = self.card(thread)
             self._take(thread, card)
             if label is None:
                 del self._labels[thread]
+                card = card._replace(title=0 if thread in untold else card.title)
+                self._cards[thread] = self._packed(card)
             else:
                 self._labels[thread] = label
             self._place(thread, card)
@@ -178,7 +195,7 @@ class Shelves:
                 self._texts.append(text)
             numbers.append(number)
         flags = card.is_whole * _WHOLE | card.is_agent * _AGENT | card.is_archived * _ARCHIVED
-        return _CARD.pack(card.began_ns, card.last_ns, card.file, *numbers, flags) + card.words.encode()
+        return _CARD.pack(card.began_ns, card.last_ns, card.file, card.title, *numbers, flags) + card.words.encode()
 
     # Folders
 
@@ -350,7 +367,9 @@ def mark(size: int, mtime_ns: int) -> int:
 def _card(spine: Spine, is_archived: bool) -> Card:
     file = mark(spine.size, spine.mtime_ns)
     places = spine.branch, spine.cwd, spine.model
-    return Card(spine.began_ns, spine.last_ns, file, spine.words, *places, spine.is_whole, spine.is_agent, is_archived)
+    return Card(
+        spine.began_ns, spine.last_ns, file, 0, spine.words, *places, spine.is_whole, spine.is_agent, is_archived
+    )
 
 
 def _has_only_grown(before: Card, card: Card) -> bool:

@@ -91,7 +91,7 @@ class Shelving:
         start = time.monotonic()
         with self._naming_share:
             self._naming = naming
-            self._shelves.entitle(list(self._shelves.threads()), store.titles())
+            self._shelves.entitle(store.titles())
             self._stale.update(thread for thread in store.reverted() if thread in self._shelves)  # it selects rollouts
         self._naming_cost = time.monotonic() - start
 
@@ -132,5 +132,7 @@ class Shelving:
 
     def _name(self, threads: list[str]) -> None:
         store = self._engine.store
-        titles = store.titles() if len(threads) > _FEW else {thread: store.title(thread) for thread in threads}
-        self._shelves.entitle(threads, titles)
+        if len(threads) > _FEW:
+            self._shelves.entitle(store.titles())
+        else:
+            self._shelves.entitle([(thread, store.title(thread)) for thread in threads], only=threads)

@@ -17,6 +17,7 @@ import sqlite3
 import stat
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -127,27 +128,22 @@ class StateDatabase:
             self._fail(str(error))
             return []
 
-    def titles(self) -> list[tuple[str, str | None, str | None]]:
-        """Id, name and preview (cut) of all threads that have either."""
-        for attempt in range(_ATTEMPTS):
-            self._refresh(self._system if attempt else self._files)
-            if self._connection is None:
-                return []
-            some = [name for name in ("name", "preview") if name in self._columns]
-            if not some:
-                return []
-            name, preview = (f"substr({one}, 1, {LONGEST})" if one in some else "NULL" for one in ("name", "preview"))
-            wanted = " OR ".join(f"{one} <> ''" for one in some)
-            try:
-                rows = self._connection.execute(f"SELECT id, {name}, {preview} FROM threads WHERE {wanted}").fetchall()
-            except sqlite3.Error as error:
-                if self._is_still(self._identity):
-                    self._fail(str(error))
-                    return []
-                continue
-            if self._copy is not None or self._is_still(self._identity):
-                return [(str(one), _text(called), _text(about)) for one, called, about in rows]
-        return []
+    def titles(self) -> Iterator[tuple[str, str | None, str | None]]:
+        """Id, name and preview (cut) of all threads that have either. What changes meanwhile may be missing: the next
+        `identity` tells.
+        """
+        self._refresh(self._files)
+        some = [name for name in ("name", "preview") if name in self._columns]
+        if self._connection is None or not some:
+            return
+        name, preview = (f"substr({one}, 1, {LONGEST})" if one in some else "NULL" for one in ("name", "preview"))
+        wanted = " OR ".join(f"{one} <> ''" for one in some)
+        try:
+            for row in self._connection.execute(f"SELECT id, {name}, {preview} FROM threads WHERE {wanted}"):
+                yield str(row[0]), _text(row[1]), _text(row[2])
+        except sqlite3.Error as error:
+            if self._is_still(self._identity):
+                self._fail(str(error))
 
     def close(self) -> None:
         """Forget the connection and remove the private copy."""

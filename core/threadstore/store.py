@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -339,13 +339,16 @@ class ThreadStore:
         """What the user called a thread."""
         return self._name(thread_id, self._head(thread_id)[1])
 
-    def titles(self) -> dict[str, Title]:
-        """What the databases call the threads that they know, by id; see `naming`."""
-        names = self._index_names()
-        found = {thread_id: Title(name, None) for thread_id, name in names.items()}
+    def titles(self) -> Iterator[tuple[str, Title]]:
+        """What the databases call the threads that they know, one by one; see `naming`. Nothing else is to be asked of
+        the store meanwhile.
+        """
+        names = dict(self._index_names())
         for thread_id, name, preview in self._database.titles():
-            found[thread_id] = Title(name or names.get(thread_id), preview)
-        return found
+            yield thread_id, Title(name or names.pop(thread_id, None), preview)
+            names.pop(thread_id, None)
+        for thread_id, called in names.items():
+            yield thread_id, Title(called, None)
 
     def title(self, thread_id: str) -> Title:
         """What the databases call one thread."""

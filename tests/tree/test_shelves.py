@@ -126,14 +126,14 @@ def test_a_folder_that_comes_and_goes() -> None:
 def test_given_names() -> None:
     """A name that somebody chose stands alone in by-name/; first words never do, so a new thread renames no other."""
     shelves = shelved({A: spine("hi"), B: spine("hi"), C: spine("hi")})
-    shelves.entitle([A, B, C], {A: Title("Release plan", "hi"), B: Title(None, "about: something else")})
+    shelves.entitle({A: Title("Release plan", "hi"), B: Title(None, "about: something else")}.items())
     assert links(shelves, "by-name") == {"Release_plan": A, "about_something_else-0000000b": B, "hi-0000000c": C}
     assert links(shelves, "recent")["2026-11-29T21-31-05_Release_plan"] == A
     shelves.put({D: (spine("hi"), False)})
     assert links(shelves, "by-name")["hi-0000000c"] == C
-    shelves.entitle([C], {C: Title("Release plan", None)})
+    shelves.entitle([(C, Title("Release plan", None))], only=[C])
     assert {"Release_plan-0000000a": A, "Release_plan-0000000c": C}.items() <= links(shelves, "by-name").items()
-    shelves.entitle([A, B, C], {})
+    shelves.entitle([])
     assert set(links(shelves, "by-name")) == {f"hi-0000000{one}" for one in "abcd"}
 
 
@@ -260,14 +260,14 @@ def test_nothing_depends_on_an_order(
     for thread, found in steps:
         grown.put({thread: found})
         now.pop(thread, None) if found is None else now.update({thread: found})
-        grown.entitle([thread], titles)
+        grown.entitle([(thread, titles[thread])] if thread in titles else [], only=[thread])
         if chance.random() < 0.5:
             everything(grown)
     order = list(now.items())
     chance.shuffle(order)
     whole = Shelves(most=5)
     whole.put(dict(order))
-    whole.entitle(list(now), titles)
+    whole.entitle(titles.items())
     links = everything(whole)
     assert everything(grown) == links
     for path in links:
