@@ -372,7 +372,7 @@ class ThreadStore:
         return self._projector.created(self.rollouts(thread_id))
 
     def kept(self, thread_ids: Sequence[str]) -> dict[str, Kept]:
-        """What the index has of some threads, sorted by id; each to be checked by `is_made_from`."""
+        """What the index has of some threads; each to be checked by `is_made_from`."""
         return {} if self._index is None else self._index.kept(thread_ids)
 
     def _known(self, thread_id: str) -> IndexReader | None:
