@@ -1,10 +1,11 @@
 """Attributes of files, folders and links, made of what the store says and never of the present time.
 
 Backup programs compare mtime and ctime: both come from the store and are the same after a remount.  Everything
-below threads/ID has the times of the thread (its last record; the change of its selected rollout file), links in views
-the first of these, their folders the newest of what is below them, the store's files have their own, and the folders
-above have the newest of the store's folders.  What would need a look into a log
-is not computed for a listing: `glance` gives a placeholder that the kernel has to ask for again (FUSE 6.1).
+below threads/ID has the times of the thread (its last record; the change of its selected rollout file), what is about a
+family those of its newest record, links in views that of the last record, their folders the newest of what is below
+them, the store's files have their own, the folders above have the newest of the store's folders.  What would need a
+look into a log is not computed for a listing: `glance` gives a placeholder that the kernel has to ask for again (FUSE
+6.1).
 """
 
 from __future__ import annotations
@@ -23,16 +24,22 @@ from rolloutfs.engine import FullStore
 from rolloutfs.readers import Derived, Plain, Version
 from rolloutfs.shelves import SHELVES, Shelves
 from rolloutfs.storefiles import FOLDERS, StoreFiles
-from rolloutfs.tree import Kind, Node, Tree
+from rolloutfs.tree import TURN_FOLDERS, Kind, Node, Tree
 
 BLOCK = 128 << 10  # bytes that programs are told to read at once
 _ALWAYS_THERE = frozenset({Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE})
 _SHELVED = frozenset({Kind.SHELF, Kind.SHELF_LINK})
-_EXACT_AT_ONCE = _SHELVED | {Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER}
+_EXACT_AT_ONCE = frozenset(
+    {Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER, Kind.TURNS_LINK, Kind.TURN_LINK}
+    | TURN_FOLDERS
+    | _SHELVED
+)
 #: What may come, go or change without an event in the store that we could tell it from.
-_UNTOLD = _SHELVED | {
-    *(Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FORKS, Kind.AGENTS)
-}
+_UNTOLD = frozenset(
+    {Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FORKS, Kind.AGENTS}
+    | {Kind.FAMILY, Kind.FAMILY_LINK, Kind.TURN, Kind.TURN_LINK, Kind.TURN_CALLS, Kind.TURN_FILE}
+    | _SHELVED
+)
 _SUBFOLDERS = {Kind.ROOT: 2 + len(SHELVES), Kind.THREAD: 2, Kind.LINEAGE: 2}
 
 
@@ -65,7 +72,7 @@ class Clock:
             return version.mtime_ns, version.ctime_ns
         if node.kind is Kind.OPERATIONS:
             return self.of_store()
-        if node.kind is Kind.STORE_VIEW:
+        if node.kind in (Kind.STORE_VIEW, Kind.FAMILY):
             basis = version.projection.basis if isinstance(version, Derived) else ()
             newest = max((one.mtime_ns for one in basis), default=0)
             return (newest, newest) if newest else self.of_store()
@@ -219,4 +226,6 @@ class Describer:
             return 2 + sum(stat.S_ISDIR(status.st_mode) for _, status in self._files.entries(""))
         if node.kind is Kind.STORE_FOLDER:
             return max(self._files.shown(node.name).st_nlink, 1)
+        if node.kind in TURN_FOLDERS:
+            return 1  # not counted
         return 2 + _SUBFOLDERS.get(node.kind, 0)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from threadstore.errors import StoreError
-from threadstore.projection import Basis, Projection, StoreView, View
+from threadstore.projection import Basis, FamilyView, Projection, StoreView, View
 
 from rolloutfs import freshness, inodes
 from rolloutfs.engine import Engine
@@ -34,6 +34,7 @@ from rolloutfs.lru import Recent
 from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.tree import Kind, Node, Tree
+from rolloutfs.turnfolders import TurnFolders
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ class Contents:
         self._readme = Literal(readme)
         self._operations = operations  # the path of the journal
         self._times = times
+        self.turns = TurnFolders(engine, tree)
         self._fds = OpenFiles(files)
         self._known: Recent[int, Derived] = Recent(KNOWN)
         self._full: Recent[int, Derived] = Recent(PROJECTIONS, _weight)
@@ -118,6 +120,9 @@ class Contents:
         self._handles: dict[int, _Handle] = {}
         self._next_handle = 1
         self._renewals: dict[int, freshness.Share] = {}
+        self._unchanged: Recent[int, bytes] | None = (
+            None  # files about families since the last change: their generations
+        )
 
     # What the kernel is told
 
@@ -198,6 +203,9 @@ class Contents:
             return self._tell(ino, node, known, known.size)
         if node.kind is Kind.README:
             return self._tell(ino, node, self._readme, self._readme.size)
+        if node.kind is Kind.TURN_FILE:
+            made = None if ino in self._open else self.turns.known(node)
+            return None if made is None else self._tell(ino, node, Derived.of(made), made.size)
         if node.kind not in (Kind.STORE_FILE, Kind.ROLLOUT) or ino in self._open:
             return None
         path = node.name
@@ -404,6 +412,8 @@ class Contents:
     def _holds(self, node: Node, projection: Projection) -> bool:
         if node.kind is Kind.STORE_VIEW:
             return not self._renewals[node.ino].is_due()
+        if node.kind is Kind.FAMILY:
+            return self._unchanged is not None and self._unchanged.get(node.ino) == projection.generation
         if node.kind is Kind.ROLLOUT:
             return all(self._is_same(one) for one in projection.basis)
         return self._engine.store.is_current(node.thread, projection)
@@ -420,9 +430,23 @@ class Contents:
         if isinstance(node.view, StoreView):
             with self._renewals.setdefault(node.ino, freshness.Share()):
                 return await self._engine.project_store(node.view)
+        if node.kind is Kind.TURN_FILE:
+            return await self.turns.file(node)
+        if isinstance(node.view, FamilyView):
+            unchanged = self._unchanged  # another one if something happens meanwhile
+            made = await self._engine.project_family(node.thread, node.view)
+            if unchanged is not None:
+                unchanged.put(node.ino, made.generation)
+            return made
         if isinstance(node.view, View):
             return await self._engine.project(node.thread, node.view)
         return await self._engine.project_rollout(self._tree.rollout_names(node.thread)[node.name])
+
+    def note(self, *, watched: bool) -> None:
+        """Something happened to the store, so what follows from all of it may be different; or, unless it is watched,
+        may be at any moment.
+        """
+        self._unchanged = Recent(KNOWN) if watched else None
 
     def forget(self, thread: str) -> None:
         """Make everything about a thread anew when it is asked for."""

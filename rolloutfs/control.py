@@ -178,6 +178,8 @@ def _compaction(text: str, *, is_whole: bool) -> Request | None:
             f"{_short(text.strip())} alone is no request to compact, and taken for a summary it would become the "
             f"model's memory. {_HINTS['compact']} {_FORCED}"
         )
+    if body.startswith(usage("compact").decode().strip()):  # somebody opened the file in an editor, and wrote below
+        _refuse(f"the text begins with the usage text of this file: nothing was done. Take that out. {_FORCED}")
     if is_whole and _OTHER_USAGE.fullmatch(body):
         _refuse(f"this is a usage text of rolloutfs, changed or of another version: nothing was done. {_FORCED}")
     return _summary(body if dry_run else text, dry_run=dry_run)

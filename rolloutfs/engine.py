@@ -16,11 +16,12 @@ from threadstore.errors import StoreError
 from threadstore.locks import writer_lock
 from threadstore.names import RolloutFile
 from threadstore.neighbours import Edges
-from threadstore.projection import Basis, Outline, Projection, StoreView, View
+from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
 from threadstore.seen import Seen
 from threadstore.spines import Spine, spines
 from threadstore.store import Links, ThreadStore, Times
 from threadstore.summaries import Title
+from threadstore.turnfiles import Files
 
 from rolloutfs import worker
 from rolloutfs.control import Request
@@ -48,6 +49,9 @@ class FullStore(Store, Protocol):
     def recall(self, thread_id: str, view: View) -> Projection | None: ...  # noqa: D102
     def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
     def project_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
+    def project_family(self, thread_id: str, view: FamilyView) -> Projection: ...  # noqa: D102
+    def is_small_family(self, thread_id: str, most: int) -> bool: ...  # noqa: D102
+    def project_turn(self, thread_id: str, name: str | None = None) -> dict[str, Files]: ...  # noqa: D102
     def project_rollout(self, rollout: RolloutFile) -> Projection: ...  # noqa: D102
     def project_store(self, view: StoreView) -> Projection: ...  # noqa: D102
     def links(self, thread_id: str) -> Links: ...  # noqa: D102
@@ -94,6 +98,12 @@ class Engine:
         """Every derived file of a thread that is small; nothing of another one."""
         return self.store.project_all(thread) if self.is_small(thread) else {}
 
+    async def project_turn(self, thread: str, turn: str) -> dict[str, Files]:
+        """The files of a turn; of a small thread those of all turns. KeyError when there is no such turn."""
+        if self._pool is None or self.is_small(thread):
+            return self.store.project_turn(thread)
+        return await self._pool.run(worker.project_turn, thread, turn)
+
     async def project_rollout(self, rollout: RolloutFile) -> Projection:
         """A compressed rollout, decoded into the spool."""
         if self._pool is None or self._packed(rollout) <= self._small // 8:
@@ -105,6 +115,13 @@ class Engine:
         if self._pool is None or self._is_small_store():
             return self.store.project_store(view)
         return await self._pool.run(worker.project_store, view)
+
+    async def project_family(self, thread: str, view: FamilyView) -> Projection:
+        """One derived file of the family of a root."""
+        await self.links(thread)  # and thereby those of all others
+        if self._pool is None or self.store.is_small_family(thread, self._small):
+            return self.store.project_family(thread, view)
+        return await self._pool.run(worker.project_family, thread, view)
 
     async def links(self, thread: str) -> Links:
         """The links of a thread to others."""

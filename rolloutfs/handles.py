@@ -74,8 +74,8 @@ class _Unwritten:
 class _Handle:
     """`payload` and `result` are the last request and what came of it, `ended` when that was (s, monotonic); `seen` is
     the thread as who uses the handle knows it, None for any; `text` a summary that has not ended; `refused` the first
-    piece of one that was refused, of which the rest may follow; `content` what is being read, and `origin` the offset
-    at which it begins.
+    piece of one that was refused, of which the rest may follow; `unread` says that the answer to the last request was
+    not read; `content` what is being read, and `origin` the offset at which it begins.
     """
 
     thread: str
@@ -88,6 +88,7 @@ class _Handle:
     seen: Seen | None = None
     text: Text | None = None
     refused: bytes | None = None
+    unread: bool = False
     content: bytes | None = None
     origin: int = 0
 
@@ -199,7 +200,7 @@ class ControlFiles:
         if handle.text is not None or handle.lock.locked():  # else there is nothing to wait for, which costs a turn
             async with handle.lock:
                 await self._end(handle)
-        handle.refused = None
+        handle.refused, handle.unread = None, False
         if offset < handle.origin:
             handle.origin = 0
         at = offset - handle.origin
@@ -246,6 +247,9 @@ class ControlFiles:
             return await self._answered(handle, data, _refused(handle, error))
         if request is None:
             return None
+        if request.may_go_on and handle.unread:  # a text begins, or is it the rest of something?
+            handle.refused = data
+            return await self._answered(handle, data, refusal(request, handle.thread, errno.EINVAL, _AFTER))
         if request.may_go_on:
             return await self._begin(handle, data)
         return await self._carry_out(handle, request, data)
@@ -280,6 +284,7 @@ class ControlFiles:
     async def _answered(self, handle: _Handle, data: bytes, result: Result, job: _Job | None = None) -> Result:
         """Remember what came of a request, and let everybody know."""
         handle.payload, handle.result, handle.ended, handle.job = data, result, time.monotonic(), job
+        handle.unread = not result.code
         if handle.seen is not None:
             handle.seen = result.seen or self._look(handle)
         if job is None:
@@ -487,6 +492,10 @@ def _seen(history: Projection) -> Seen:
     return Seen.of(history.basis[0])
 
 
+_AFTER = (
+    "this text comes after a request of the same handle whose answer wasn't read, so it may be the rest of that: "
+    "nothing was done. Read the answer, or open the file again, before the next text."
+)
 _REST = (
     "this comes after a text that was refused, so it may be the rest of it: nothing was done. "
     "Read the answer of the handle, or open the file again, before the next request."

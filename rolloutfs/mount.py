@@ -26,6 +26,7 @@ from typing import NoReturn
 
 import pyfuse3
 import trio
+from threadstore import databases
 from threadstore.errors import StoreError
 from threadstore.filestates import RememberedStates
 from threadstore.index import IndexReader
@@ -201,7 +202,8 @@ class _Server:
 
     async def _watch(self) -> None:
         """Hear of changes to the store, where that can be done."""
-        watch = open_watch(self._place.root, self._states, self._operations.note)
+        beside = databases.elsewhere(self._place.root)
+        watch = open_watch(self._place.root, self._states, self._operations.note, beside)
         if watch is not None:
             self._operations.use(watch)
             await watch.run()

@@ -50,7 +50,7 @@ from rolloutfs.requestloop import Waiting
 from rolloutfs.shelves import Shelves
 from rolloutfs.shelving import Shelving
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import README, ROOT, Kind, Listing, Node, Place, Tree, needs_links
+from rolloutfs.tree import OF_TURNS, README, ROOT, TURN_FOLDERS, Kind, Listing, Node, Place, Tree, needs_links
 from rolloutfs.watch import Changes, Watch
 from rolloutfs.worker import code_of
 
@@ -142,7 +142,9 @@ class Operations(pyfuse3.Operations):
         text = os.fsdecode(name)
         if parent.kind is Kind.THREADS and text not in self._engine.store and is_thread_id(text):
             self._engine.store.refresh()
-        if parent.kind in _LISTED:
+        if parent.kind in TURN_FOLDERS:
+            node = await self.contents.turns.lookup(parent, text)
+        elif parent.kind in _LISTED:
             node = (await self._listing(parent)).find(text)
         else:
             if parent.kind is Kind.SHELF:
@@ -184,6 +186,8 @@ class Operations(pyfuse3.Operations):
         """The target of a link."""
         self._look(inode)
         node = self._node(inode)
+        if node.kind is Kind.TURN_LINK:
+            return FileNameT(os.fsencode(await self.contents.turns.target(node)))
         return FileNameT(os.fsencode(self.tree.target(node, await self._links(node))))
 
     # Folders
@@ -400,6 +404,7 @@ class Operations(pyfuse3.Operations):
             self._engine.store.refresh()
         self._answers.start()
         self._shelving.doubt()
+        self.contents.note(watched=True)
         self._heads_moved = True  # note them before anything is told for long
         self._describer.patience.watched = True
 
@@ -431,11 +436,13 @@ class Operations(pyfuse3.Operations):
         if self._watch is not None and not self._watch.is_active:
             self._describer.patience.watched = False
             self._answers.stop()
+            self.contents.note(watched=False)
 
     def _note(self, changes: Changes) -> None:
         store = self._engine.store
         touched: set[str] = set()
         self._answers.note(changes)
+        self.contents.note(watched=True)
         if changes.folders or changes.everything:
             touched = self._refresh()
             self._invalidate_root()
@@ -526,6 +533,8 @@ class Operations(pyfuse3.Operations):
         return await self._engine.links(node.thread) if needs_links(node) else None
 
     async def _listing(self, folder: Node) -> Listing:
+        if folder.kind in TURN_FOLDERS:
+            return await self.contents.turns.listing(folder)
         kept = self._answers.of(folder)
         listing = kept.listings.get(folder.ino)
         if listing is None:
@@ -534,11 +543,13 @@ class Operations(pyfuse3.Operations):
 
     def _noted(self, kept: Kept, node: Node, attributes: Attributes) -> EntryAttributes:
         """An answer, kept unless something else than the store may change it: a request to a control file, the next
-        moment, or the end of somebody's reading an older content of the file.
+        moment, or the end of somebody's reading an older content of the file. Nor are those about single turns, which
+        are many.
         """
         entry = self._entry(attributes)
         if (
             node.kind is not Kind.CONTROL
+            and node.kind not in OF_TURNS
             and attributes.ino == node.ino
             and self.contents.is_steady(node)
             and self.contents.lasts(node)

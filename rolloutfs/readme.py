@@ -31,12 +31,17 @@ Everything is computed from the rollout files when it is read; there is no copy 
 | thread.json | name, folder, git, model, times, status, counts, how the replay went |
 | transcript.md | the thread as text for people and `grep -rn`: turns, messages, calls, results, patches, checkpoints |
 | turns.jsonl | one line a turn: id, status, whether it still counts and why, user text, usage |
+| turns/0007/ | one turn: user.md, assistant.md, items.jsonl, calls/003-exec_command.json, diff.patch, usage.json, … |
 | pending_calls.jsonl | tool calls without a recorded result: their effect is unknown |
-| usage.json | tokens; what a fork inherited is counted once |
+| usage.json | tokens: `own` is what the thread spent itself, without what it `inherited` and without its sub-agents |
 | problems.jsonl | what is damaged or odd, with file, byte offset and consequence; empty when all is sound |
-| lineage/ | lineage.json; links forked_from and parent; forks/ and agents/ |
+| lineage/ | lineage.json; links forked_from and parent; forks/ and agents/; family.txt and family.mmd, all that came \
+from the same thread |
 | rollouts/ | the raw rollout files of every generation, decoded; `current` is the one in use |
 | fork, revert, compact | control files: write a request, read the answer; `cat` one to see how |
+
+Turns are numbered as in turns.jsonl; turns/last, turns/-1 and turns/7 work, too, and one that was rolled back is
+0007~1. A walk leaves turns/ out, since it is a link to a folder that isn't listed: `grep -r word turns/`, with a slash.
 
 A derived file that can't be given truthfully answers "Input/output error"; `problems.jsonl` beside it says why.
 
@@ -93,8 +98,8 @@ summarizer_seconds = 300.
 ## store/
 
 The store's own files as they lie on disk (`sessions/`, `archived_sessions/`, `session_index.jsonl`), and derived
-from all of them: `heads.jsonl` (thread and selected rollout), `problems.jsonl`, `stats.json`. Enough for a backup,
-and nothing secret.
+from all of them: `heads.jsonl` (thread and selected rollout), `problems.jsonl`, `stats.json` (counts, tokens by day and
+model), `lineage.mmd` (all families, in Mermaid). Enough for a backup, and nothing secret.
 
 The links in lineage/ lead in circles (a fork to its origin and back): use `diff -r --no-dereference`.
 Sizes are exact, times and inode numbers are the same after a remount, so `rsync`, `tar`, `restic` and `borg` work.

@@ -21,7 +21,8 @@ from rolloutfs.shelves import WHOLE, Shelves, mark
 
 _SLICE, _WHOLE_SLICE = 10_000, 2000  # threads that a worker is asked for at once
 _FEW: Final = 20  # threads whose names are asked for one by one
-_QUICK: Final = 0.02  # seconds; what takes no longer is done whenever it may be needed
+_QUICK: Final = 0.1  # seconds of work; what takes no longer is done whenever it may be needed
+_RARELY: Final = 20  # times as long as reading very many names took until they are read again
 _ATTEMPTS: Final = 3  # at a store that changes while we look
 
 
@@ -38,8 +39,7 @@ class Shelving:
         self._partial: set[str] = set()
         self._version = 0
         self._naming: tuple[Basis, ...] = ()
-        self._naming_cost = 0.0
-        self._naming_share = Share()
+        self._names_due = 0.0
         self._files_share = Share()
         self._doubted = False
         self._learning = trio.Lock()
@@ -86,14 +86,14 @@ class Shelving:
         store = self._engine.store
         naming = store.naming()
         is_young = any(basis.mtime_ns == -1 for basis in naming)
-        if (naming == self._naming and not is_young) or not (self._naming_cost < _QUICK or self._naming_share.is_due()):
+        if (naming == self._naming and not is_young) or time.monotonic() < self._names_due:
             return
-        start = time.monotonic()
-        with self._naming_share:
-            self._naming = naming
-            self._shelves.entitle(store.titles())
-            self._stale.update(thread for thread in store.reverted() if thread in self._shelves)  # it selects rollouts
-        self._naming_cost = time.monotonic() - start
+        start = time.thread_time()
+        self._naming = naming
+        self._shelves.entitle(store.titles())
+        self._stale.update(thread for thread in store.reverted() if thread in self._shelves)  # it selects rollouts
+        cost = time.thread_time() - start
+        self._names_due = 0.0 if cost < _QUICK else time.monotonic() + cost * _RARELY
 
     def _has_changed(self, thread: str) -> bool:
         card = self._shelves.card(thread)

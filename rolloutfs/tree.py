@@ -1,9 +1,11 @@
 """The shape of the mounted tree: which names there are, what each is, and its inode number. Pure: no FUSE in here.
 
-    /                      README.md, operations.jsonl, threads/, views, store/; links to problems.jsonl and stats.json
+    /                      README.md, operations.jsonl, threads/, views, store/; links to three of the files in store/
     /by-date/ … /archived/ folders of links into threads/, see `shelves`
     /threads/ID/           the derived files of `View`, lineage/, rollouts/; fork, revert and compact unless read-only
-    /threads/ID/lineage/   lineage.json, forked_from and parent (links, absent when there is none), forks/, agents/
+    /threads/ID/lineage/   lineage.json, forked_from and parent (links, absent when there is none), forks/, agents/,
+                           family.txt and family.mmd (of the root of the family; in other threads links to those)
+    /threads/ID/turns      a link to .turns, a folder that isn't listed; what is in it is numbered by `turnfolders`
     /threads/ID/rollouts/  every generation, decoded; `current` links to the selected one
     /store/                the store's own files, and the derived files of `StoreView`
 
@@ -19,13 +21,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from typing import NamedTuple, NoReturn, Protocol
 
 from threadstore.names import RolloutFile
-from threadstore.projection import StoreView, View
+from threadstore.projection import FamilyView, StoreView, View
 from threadstore.store import Links
 
 from rolloutfs import inodes
@@ -52,6 +54,14 @@ class Kind(IntEnum):
     FORKS = auto()
     AGENTS = auto()
     THREAD_LINK = auto()
+    FAMILY = auto()
+    FAMILY_LINK = auto()
+    TURNS_LINK = auto()
+    TURNS = auto()
+    TURN = auto()
+    TURN_LINK = auto()
+    TURN_CALLS = auto()
+    TURN_FILE = auto()
     ROLLOUTS = auto()
     CURRENT = auto()
     ROLLOUT = auto()
@@ -76,11 +86,21 @@ FOLDERS = frozenset(
         Kind.ROLLOUTS,
         Kind.STORE,
         Kind.STORE_FOLDER,
+        Kind.TURNS,
+        Kind.TURN,
+        Kind.TURN_CALLS,
         Kind.SHELF,
     }
 )
-LINKS = frozenset({Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.CURRENT, Kind.SHELF_LINK})
-_NEED_LINKS = frozenset({Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS})
+TURN_FOLDERS = frozenset({Kind.TURNS, Kind.TURN, Kind.TURN_CALLS})  # whose children `turnfolders` knows
+OF_TURNS = TURN_FOLDERS | {Kind.TURN_LINK, Kind.TURN_FILE}  # of which a thread may have any number
+LINKS = frozenset(
+    {Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FAMILY_LINK, Kind.CURRENT}
+    | {Kind.TURNS_LINK, Kind.TURN_LINK, Kind.SHELF_LINK}
+)
+_NEED_LINKS = frozenset(
+    {Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS, Kind.FAMILY, Kind.FAMILY_LINK}
+)
 
 
 class Node(NamedTuple):
@@ -93,7 +113,7 @@ class Node(NamedTuple):
     ino: int
     kind: Kind
     thread: str = ""
-    view: View | StoreView | None = None
+    view: View | StoreView | FamilyView | None = None
     name: str = ""
     target: str = ""
 
@@ -119,14 +139,19 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A snapshot of a folder: the names, and how to get the node of one when it is handed out."""
+    """A snapshot of a folder: the names, and how to get the node of one when it is handed out. `unlisted` are further
+    children, which are found by name only.
+    """
 
     names: Sequence[str]
     node: Callable[[int], Node]
+    unlisted: Mapping[str, Node] = field(default_factory=dict)
 
     def find(self, name: str) -> Node:
         """The child of that name; KeyError when there is none."""
-        return self.node(self.names.index(name)) if name in self.names else _missing(name)
+        if name in self.names:
+            return self.node(self.names.index(name))
+        return self.unlisted[name]
 
 
 class Place(NamedTuple):
@@ -145,12 +170,14 @@ _AT_ROOT: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     5: ("problems.jsonl", Kind.ROOT_LINK, None, "store/problems.jsonl"),
     6: ("stats.json", Kind.ROOT_LINK, None, "store/stats.json"),
     7: ("operations.jsonl", Kind.OPERATIONS, None, ""),
+    8: ("lineage.mmd", Kind.ROOT_LINK, None, "store/lineage.mmd"),
     **{64 + number: (name, Kind.SHELF, None, "") for number, name in enumerate(SHELVES)},
 }
 _IN_STORE: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     16: (StoreView.HEADS.value, Kind.STORE_VIEW, StoreView.HEADS, ""),
     17: (StoreView.PROBLEMS.value, Kind.STORE_VIEW, StoreView.PROBLEMS, ""),
     18: (StoreView.STATS.value, Kind.STORE_VIEW, StoreView.STATS, ""),
+    19: (StoreView.LINEAGE.value, Kind.STORE_VIEW, StoreView.LINEAGE, ""),
 }
 _IN_THREAD: dict[int, tuple[str, Kind, View | None]] = {
     1: (View.EFFECTIVE_HISTORY.value, Kind.VIEW, View.EFFECTIVE_HISTORY),
@@ -165,18 +192,25 @@ _IN_THREAD: dict[int, tuple[str, Kind, View | None]] = {
     10: (View.TRANSCRIPT.value, Kind.VIEW, View.TRANSCRIPT),
     16: ("lineage", Kind.LINEAGE, None),
     17: ("rollouts", Kind.ROLLOUTS, None),
+    21: ("turns", Kind.TURNS_LINK, None),
 }
+_UNLISTED: dict[int, tuple[str, Kind, View | None]] = {22: (".turns", Kind.TURNS, None)}
+
 _CONTROLS: dict[int, tuple[str, Kind, View | None]] = {
     18: ("fork", Kind.CONTROL, None),
     19: ("revert", Kind.CONTROL, None),
     20: ("compact", Kind.CONTROL, None),
 }
-_IN_LINEAGE: dict[int, tuple[str, Kind, View | None]] = {
+_IN_LINEAGE: dict[int, tuple[str, Kind, View | FamilyView | None]] = {
     32: (View.LINEAGE.value, Kind.VIEW, View.LINEAGE),
     33: ("forked_from", Kind.FORKED_FROM, None),
     34: ("parent", Kind.PARENT, None),
     35: ("forks", Kind.FORKS, None),
     36: ("agents", Kind.AGENTS, None),
+    37: (FamilyView.TEXT.value, Kind.FAMILY, FamilyView.TEXT),
+    38: (FamilyView.MERMAID.value, Kind.FAMILY, FamilyView.MERMAID),
+    39: (FamilyView.TEXT.value, Kind.FAMILY_LINK, FamilyView.TEXT),
+    40: (FamilyView.MERMAID.value, Kind.FAMILY_LINK, FamilyView.MERMAID),
 }
 _VIEWS = tuple(slot for slot, row in {**_IN_THREAD, **_IN_LINEAGE}.items() if row[1] is Kind.VIEW)
 _CURRENT = 48
@@ -185,7 +219,7 @@ _SHELF_SLOTS = {name: slot for slot, name in _SHELF_LINKS.items()}
 _THREADS, _STORE = 3, 4
 _LINEAGE, _ROLLOUTS = 16, 17
 _FIXED_ROOT = {**_AT_ROOT, **_IN_STORE}
-_FIXED_THREAD = {**_IN_THREAD, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
+_FIXED_THREAD = {**_IN_THREAD, **_UNLISTED, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
 
 
 def needs_links(node: Node) -> bool:
@@ -208,7 +242,7 @@ class Tree:
         self.shelves = Shelves() if shelves is None else shelves
         self._in_thread = {**_IN_THREAD, **(_CONTROLS if controls else {})}
         self._slots_in_thread = tuple(self._in_thread)
-        self._slot_of = {row[0]: slot for slot, row in self._in_thread.items()}
+        self._slot_of = {row[0]: slot for slot, row in {**self._in_thread, **_UNLISTED}.items()}
         self._names_in_thread = [row[0] for row in self._in_thread.values()]
         self._store = store
         self._files = files
@@ -272,10 +306,7 @@ class Tree:
             made = [self._made(thread, folder.ino, slot) for slot in self._slots_in_thread]
             return self._fixed(made, self._names_in_thread)
         if kind is Kind.LINEAGE:
-            slots = [slot for slot, row in _IN_LINEAGE.items() if self._has_target(row[1], links)]
-            return self._fixed(
-                [self._thread_node(thread, slot) for slot in slots], [_IN_LINEAGE[slot][0] for slot in slots]
-            )
+            return self._lineage(thread, _given(links))
         if kind in (Kind.FORKS, Kind.AGENTS):
             return self._links(folder, _given(links))
         if kind is Kind.ROLLOUTS:
@@ -298,6 +329,10 @@ class Tree:
             return f"../../{thread}" if thread is not None and thread in self._store else _missing(node.kind.name)
         if node.kind is Kind.SHELF_LINK:
             return self.shelves.target(node.name, node.thread)
+        if node.kind is Kind.TURNS_LINK:
+            return ".turns"
+        if node.kind is Kind.FAMILY_LINK and isinstance(node.view, FamilyView):
+            return f"../../{_given(links).root}/lineage/{node.view.value}"
         return node.target
 
     @property
@@ -314,7 +349,7 @@ class Tree:
         folder, lineage = self.folder(thread), self._thread_node(thread, _LINEAGE)
         return [
             Place(parent, row[0], self._thread_node(thread, slot))
-            for parent, rows in ((folder, self._in_thread), (lineage, _IN_LINEAGE))
+            for parent, rows in ((folder, self._in_thread), (folder, _UNLISTED), (lineage, _IN_LINEAGE))
             for slot, row in rows.items()
         ]
 
@@ -336,6 +371,10 @@ class Tree:
         names = self.rollout_names(thread)
         found = ((name, self._known(f"{Kind.ROLLOUT.name}\0{thread}\0{name}")) for name in names)
         return [Place(folder, name, node) for name, node in found if node is not None]
+
+    def numbered(self, key: str, make: Callable[[int], Node]) -> Node:
+        """A node with a key of its own, made with the number of that."""
+        return self._dynamic.number(key, make)
 
     def _known(self, key: str) -> Node | None:
         ino = self._dynamic.find(key)
@@ -381,12 +420,21 @@ class Tree:
     def _fixed(self, nodes: Sequence[Node], names: Sequence[str]) -> Listing:
         return Listing(names, nodes.__getitem__)
 
-    def _has_target(self, kind: Kind, links: Links | None) -> bool:
+    def _lineage(self, thread: str, links: Links) -> Listing:
+        """The files about a family are listed where there is more of it than this one log."""
+        slots = [slot for slot, row in _IN_LINEAGE.items() if self._is_there(thread, row[1], links)]
+        nodes = {_IN_LINEAGE[slot][0]: self._thread_node(thread, slot) for slot in slots}
+        if not links.are_none or len(self._store.rollouts(thread)) > 1:
+            return self._fixed(list(nodes.values()), list(nodes))
+        unlisted = {view.value: nodes.pop(view.value) for view in FamilyView}
+        return Listing(list(nodes), list(nodes.values()).__getitem__, unlisted)
+
+    def _is_there(self, thread: str, kind: Kind, links: Links) -> bool:
         if kind is Kind.FORKED_FROM:
-            return _given(links).forked_from in self._store
+            return links.forked_from in self._store
         if kind is Kind.PARENT:
-            return _given(links).parent in self._store
-        return True
+            return links.parent in self._store
+        return kind not in (Kind.FAMILY, Kind.FAMILY_LINK) or (kind is Kind.FAMILY) == (links.root == thread)
 
     def _links(self, folder: Node, links: Links) -> Listing:
         pairs = links.agents if folder.kind is Kind.AGENTS else tuple((thread, thread) for thread in links.forks)

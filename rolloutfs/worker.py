@@ -27,11 +27,12 @@ from threadstore.index import IndexReader
 from threadstore.indexing import Indexer, Progress
 from threadstore.names import RolloutFile
 from threadstore.neighbours import Edges
-from threadstore.projection import Projection, StoreView, View
+from threadstore.projection import FamilyView, Projection, StoreView, View
 from threadstore.seen import Seen
 from threadstore.spines import Spine, spines
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
+from threadstore.turnfiles import Files
 
 from rolloutfs.control import Request
 from rolloutfs.perform import Result, perform
@@ -117,6 +118,16 @@ def _run(place: Place, job: Callable[[ThreadStore], R]) -> Answer[R]:
 def project(place: Place, thread: str, view: View) -> Answer[Projection]:
     """`ThreadStore.project`."""
     return _run(place, lambda store: store.project(thread, view))
+
+
+def project_family(place: Place, thread: str, view: FamilyView) -> Answer[Projection]:
+    """`ThreadStore.project_family`."""
+    return _run(place, lambda store: store.project_family(thread, view))
+
+
+def project_turn(place: Place, thread: str, turn: str) -> Answer[dict[str, Files]]:
+    """`ThreadStore.project_turn`."""
+    return _run(place, lambda store: store.project_turn(thread, turn))
 
 
 def project_rollout(place: Place, rollout: RolloutFile) -> Answer[Projection]:

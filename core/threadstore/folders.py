@@ -51,6 +51,14 @@ class Folder:
             raise
         return descriptor
 
+    def probe(self) -> None:
+        """Fail as making a file here would."""
+        try:
+            os.close(os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=self.descriptor))
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):  # no such files on this file system
+                raise _explain(self.path, error) from error
+
     def size(self, name: str) -> int:
         """The bytes of a file."""
         return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_size

@@ -28,6 +28,8 @@ from threadstore.extents import Extents
 from threadstore.projection import Basis, Outline, View
 from threadstore.summaries import COLUMNS as SUMMARY
 from threadstore.summaries import Opening, Summary, TurnPlace, of_row
+from threadstore.tallies import COLUMNS as SPENT
+from threadstore.tallies import Tally, of_rows
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ _OPENING = "last_record_ns, made_from, created_at, first_words, branch, is_agent
 _ONE = f"SELECT {_COLUMNS} FROM threads WHERE id = ?"
 _TURNS = "SELECT id, number, file FROM turns WHERE thread_id = ? ORDER BY rowid"
 _PROBLEMS = 'SELECT code, file, "offset", length, message, consequence FROM problems WHERE thread_id = ? ORDER BY rowid'
+_TALLIES = f"SELECT id, turns, effective_turns, {_COLUMNS} FROM threads WHERE id BETWEEN ? AND ?"
+_SPENT = f"SELECT thread_id, {', '.join(SPENT)} FROM spent WHERE thread_id BETWEEN ? AND ?"
 _SOME = f"SELECT id, {_COLUMNS} FROM threads WHERE id > ? AND id < ?"
 
 
@@ -131,6 +135,16 @@ class IndexReader:
     def turns(self, thread_id: str) -> list[TurnPlace]:
         """The turns of a thread, in their order; to be used with its entry."""
         return [TurnPlace(*row) for row in self._all(_TURNS, thread_id)]
+
+    def tallies(self, first: str, last: str) -> dict[str, tuple[Entry | None, Tally]]:
+        """What threads add to statistics, from one id to another; each to be used if its entry holds."""
+        spent: dict[str, list[tuple[Any, ...]]] = {}
+        for thread_id, *row in self._all(_SPENT, first, last):
+            spent.setdefault(thread_id, []).append(tuple(row))
+        return {
+            thread_id: (_entry(tuple(row)), Tally(turns, effective, of_rows(spent.get(thread_id, ()))))
+            for thread_id, turns, effective, *row in self._all(_TALLIES, first, last)
+        }
 
     def problems(self, thread_id: str) -> list[Json]:
         """The lines of a thread's `problems.jsonl`; to be used with its entry."""

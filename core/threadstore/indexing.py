@@ -24,6 +24,7 @@ from threadstore.names import RolloutFile
 from threadstore.projection import Projection, View
 from threadstore.projector import Texts
 from threadstore.store import ThreadStore
+from threadstore.usage import FIELDS
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ _PASSING = frozenset(
 _AFTER_ALL = "~"  # comes after every thread id
 _LARGE = 256 << 10  # bytes of log from which it is worth keeping where a derived file lies in it
 _VERY_LARGE = 1 << 20  # bytes of log from which passes over it are kept
-_TABLES = ("texts", "passes", "extents", "problems", "turns", "rollouts", "threads")  # children first
+_TABLES = ("texts", "passes", "extents", "problems", "spent", "turns", "rollouts", "threads")  # children first
 _TEXTS = (
     *("name", "preview", "status", "health", "history_mode", "cwd", "model", "model_provider", "created_at"),
     *("updated_at", "cli_version", "originator", "forked_from", "parent"),
@@ -228,6 +229,10 @@ def _create(path: str, root: str) -> None:
         | {"consequence": str, "uncertain": int},
         foreign_keys=[("thread_id", "threads", "id")],
     )
+    database.table("spent").create(
+        {"thread_id": str, "day": str, "model": str, **dict.fromkeys(FIELDS, int)},
+        foreign_keys=[("thread_id", "threads", "id")],
+    )
     database.table("extents").create(
         {"thread_id": str, "file": str, "data": bytes},
         pk=("thread_id", "file"),
@@ -244,7 +249,7 @@ def _create(path: str, root: str) -> None:
         foreign_keys=[("thread_id", "threads", "id")],
     )
     database.table("texts").enable_fts(["text"], create_triggers=True, tokenize="unicode61 remove_diacritics 2")
-    for table in ("rollouts", "turns", "problems", "texts"):
+    for table in ("rollouts", "turns", "spent", "problems", "texts"):
         database.table(table).create_index(["thread_id"])
     for column in ("updated_at", "cwd", "forked_from", "parent"):
         database.table("threads").create_index([column])
@@ -339,6 +344,7 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         "passes": [{"thread_id": thread, "kind": kind, "data": data} for kind, data in passes.items()],
         "rollouts": [_rollout(store, thread, entry, one) for one in store.rollouts(thread)],
         "turns": [_turn(thread, one) for one in _lines(made, View.TURNS)],
+        "spent": [_spent(thread, one) for one in usage["spent"]],
         "problems": [_problem(thread, one) for one in _lines(made, View.PROBLEMS)],
     }
 
@@ -399,6 +405,10 @@ def _turn(thread: str, turn: Json) -> Json:
     row |= {key: _integer(turn[key]) for key in ("started_at", "completed_at", "duration_ms")}
     place = {"file": start.get("file"), "offset": start.get("offset")}
     return {"thread_id": thread, **row, "total_tokens": _tokens(usage), **place}
+
+
+def _spent(thread: str, row: Json) -> Json:
+    return {"thread_id": thread, "day": row["day"], "model": row["model"], **{name: row[name] for name in FIELDS}}
 
 
 def _tokens(usage: Json | None) -> int | None:

@@ -22,7 +22,7 @@ from threadstore.boundaries import is_contextual_user, is_visible_user, user_tex
 from threadstore.cut import Boundary, RequestError, find_turn, position
 from threadstore.errors import LineageError, StoreError, UnwritableError
 from threadstore.folders import Folder, check_owner, open_folder
-from threadstore.heads import Head
+from threadstore.heads import Head, Subject
 from threadstore.history import MADE, Flag, History
 from threadstore.ids import new_id, now_text
 from threadstore.lineage import Position, is_paginated
@@ -32,12 +32,14 @@ from threadstore.metas import read_whole_meta
 from threadstore.names import RolloutFile
 from threadstore.opened import OpenLineage, first_dialect
 from threadstore.pointer import Listing, Pointer, new_path
-from threadstore.projector import Projector, Subject, replay_lineage
+from threadstore.projector import Projector
 from threadstore.recorder import Draft, Durability, Recorder, UnsettledError, next_ordinal
 from threadstore.records import Dialect, Record, decode, is_blank
 from threadstore.replay import Replay
+from threadstore.replaying import replay_lineage
 from threadstore.scan import FullScan
 from threadstore.seen import Seen
+from threadstore.spool import Copy
 from threadstore.turns import Turn
 
 Json = dict[str, Any]
@@ -211,10 +213,15 @@ class Operator:
         expected: Seen | None = None,
         held: bool = False,
     ) -> Outcome:
-        """A checkpoint: the newest user messages and a summary become the model's memory."""
+        """A checkpoint: the newest user messages and a summary become the model's memory.
+
+        A dry run under the writer's lock is a rehearsal: what passes it fails later only if records can't be written.
+        """
         if summary is not None and "\0" in summary:
             raise RequestError("the summary has NUL bytes in it: it is not text. Nothing was done.")
         with self._held(look, expected, held=held, dry_run=dry_run) as subject:
+            if dry_run and held:
+                self._rehearse(subject)
             return self._told(subject, self._compact(subject, summary, dry_run=dry_run))
 
     def _compact(self, subject: Subject, summary: str | None, *, dry_run: bool) -> Outcome:
@@ -419,13 +426,28 @@ class Operator:
             self._pointer.touch(subject.thread_id, "updated_at", *(("recency_at",) if op == "compact" else ()))
         return Outcome(op, thread_id, thread_id, rollout.plain_path, rollout_id, rollout_id, dropped)
 
+    def _rehearse(self, subject: Subject) -> None:
+        """All that an append asks of the database and the file system, but the records."""
+        self._expected(subject)
+        rollout = subject.head.rollout
+        with open_folder(self._root, rollout.path.rpartition("/")[0]) as folder:
+            if rollout.compressed:
+                self._decoded(rollout)
+                folder.probe()
+            else:
+                os.close(folder.open(rollout.name, os.O_WRONLY | os.O_APPEND))
+
+    def _decoded(self, rollout: RolloutFile) -> Copy:
+        decoded = self._projector.spool.decode(self._root, rollout.path)
+        if decoded.damage is not None:
+            raise StoreError(f"{rollout.path} is damaged: it is not decompressed for appending.")
+        return decoded
+
     def _plain(self, rollout: RolloutFile, folder: Folder) -> str:
         """The name of a rollout that can be appended to; a compressed one is decompressed first, as Codex does."""
         if not rollout.compressed:
             return rollout.name
-        decoded = self._projector.spool.decode(self._root, rollout.path)
-        if decoded.damage is not None:
-            raise StoreError(f"{rollout.path} is damaged: it is not decompressed for appending.")
+        decoded = self._decoded(rollout)
         plain = rollout.name.removesuffix(".zst")
         partial = f".{rollout.shown}.{new_id()}.partial"
         try:

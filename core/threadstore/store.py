@@ -17,14 +17,14 @@ from typing import Any
 
 import orjson
 
-from threadstore import overview
+from threadstore import kinship, overview, turnfiles
 from threadstore.catalog import Catalog
 from threadstore.cut import Boundary
 from threadstore.errors import StoreError, UnreadableError
 from threadstore.extents import Extents
 from threadstore.files import FileIdentity, open_regular, pread_exactly
 from threadstore.filestates import FileStates
-from threadstore.heads import Head, Row, StateDatabase, is_young, select
+from threadstore.heads import Head, Row, StateDatabase, Subject, is_young, select
 from threadstore.index import Entry, IndexReader, Kept
 from threadstore.lines import Log, forward
 from threadstore.metas import Metas, agent_of
@@ -32,12 +32,14 @@ from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile, pa
 from threadstore.neighbours import Edges, Links, Neighbours, edge_of
 from threadstore.opened import open_rollout
 from threadstore.operations import Operator, Outcome
-from threadstore.projection import Basis, Outline, Projection, StoreView, View
-from threadstore.projector import Projector, Subject, Texts, digest
+from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
+from threadstore.projector import Projector, Texts, digest
 from threadstore.seen import Seen
 from threadstore.spool import Spool
 from threadstore.summaries import Opening, Summary, Title, TurnPlace, of_document
+from threadstore.tallies import Tally, tally
 from threadstore.times import parse_time
+from threadstore.turnfiles import Files, Turns
 
 __all__ = ["Links", "ThreadStore", "Times"]
 
@@ -46,6 +48,9 @@ SELECTION = frozenset({View.THREAD, View.PROBLEMS, View.LINEAGE})
 _TIMES = 200_000  # threads whose times are remembered, about 200 bytes each
 _TIME = struct.Struct("<QQQqq")  # device, inode, size and mtime of the file, time of the last record
 _TAILS = (4 << 10, 64 << 10)  # bytes at the end of a log in which the last time is looked for
+_TALLIES = 50_000  # threads of which is remembered what they add to statistics, about 1 KiB each
+_SLICE = 500  # threads that an index is asked for at once
+_MOVES = 5  # times that a log may grow while one of its turns is looked for
 _MANY = 100  # rollouts from which asking the index for all of them is quicker than reading their session metas
 _EXPANSION = 20  # decoded bytes per compressed byte that are assumed for an estimate
 
@@ -81,6 +86,7 @@ class ThreadStore:
         if index is not None:
             self._projector.remembered = index.passed
         self._times: OrderedDict[str, bytes] = OrderedDict()
+        self._tallied: OrderedDict[str, tuple[Projection, Tally]] = OrderedDict()
         self._names: tuple[FileIdentity, dict[str, str]] | None = None
 
     # Which threads there are
@@ -200,18 +206,16 @@ class ThreadStore:
 
     def project(self, thread_id: str, view: View) -> Projection:
         """Make one derived file of a thread. May read all of its log."""
-        named = self._named(thread_id) if view in SELECTION else ()
+        named = self._named(thread_id) if view in SELECTION else self._beside(thread_id, view)
         projection = self._projector.project(self._present(thread_id, named=view is View.THREAD), view)
-        return replace(projection, basis=projection.basis + named)
+        return _with_basis(projection, view, named)
 
     def project_all(self, thread_id: str) -> dict[View, Projection]:
         """Make every derived file of a thread; one that can't be made is left out."""
         named = self._named(thread_id)
+        beside = {view: named if view in SELECTION else self._beside(thread_id, view) for view in View}
         made = self._projector.project_all(self._present(thread_id))
-        return {
-            view: replace(projection, basis=projection.basis + named) if view in SELECTION else projection
-            for view, projection in made.items()
-        }
+        return {view: _with_basis(projection, view, beside[view]) for view, projection in made.items()}
 
     def _present(self, thread_id: str, *, named: bool = True) -> Subject:
         head, row = self._head(thread_id)
@@ -227,6 +231,10 @@ class ThreadStore:
         if is_young(tuple(database)):
             database = [part._replace(mtime_ns=-1) for part in database]
         return (self._states.basis(SESSION_INDEX), *database)
+
+    def _beside(self, thread_id: str, view: View) -> tuple[Basis, ...]:
+        """The files besides its lineage that a derived file tells of: what was spent in all generations."""
+        return self._others(thread_id) if view is View.USAGE else ()
 
     # What the index keeps
 
@@ -278,9 +286,9 @@ class ThreadStore:
         except (KeyError, StoreError, OSError):
             return {}
         self._remember(thread_id, entry.made_from[0], entry.last_record_ns)
+        beside = {view: named if view in SELECTION else self._beside(thread_id, view) for view in entry.outlines}
         return {
-            view: outline._replace(basis=entry.made_from + named) if view in SELECTION else outline
-            for view, outline in entry.outlines.items()
+            view: outline._replace(basis=entry.made_from + beside[view]) for view, outline in entry.outlines.items()
         }
 
     def recall(self, thread_id: str, view: View) -> Projection | None:
@@ -326,10 +334,7 @@ class ThreadStore:
         """The content of a derived file that has no slices of logs in it: `thread.json`, turns, problems, lineage.
         Raises StoreError when it can't be given.
         """
-        projection = self.project(thread_id, view)
-        if projection.extents is None:
-            raise StoreError(projection.error or f"{view.value} of thread {thread_id} can't be told.")
-        return b"".join(part for part in projection.extents.plan(0, projection.size) if isinstance(part, bytes))
+        return rendered(self.project(thread_id, view))
 
     def is_agent(self, thread_id: str) -> bool:
         """True for a thread that no person started: a sub-agent's, a review's."""
@@ -395,6 +400,18 @@ class ThreadStore:
         extents = Extents.of_source(opened.source, opened.log.size)
         return Projection(extents, (opened.basis,), digest(identity))
 
+    def project_turn(self, thread_id: str, name: str | None = None) -> dict[str, Files]:
+        """The files of one turn, or of all turns of a thread, by the names of their folders. Of a large log only the
+        bytes of that turn are read if it is known where that lies. Raises StoreError when it can't be told.
+        """
+        for _ in range(_MOVES):
+            turns = self.recall(thread_id, View.TURNS) or self.project(thread_id, View.TURNS)
+            content = rendered(turns)
+            with self._projector.open_thread(self.head(thread_id)) as lineage:
+                if turns.basis == tuple(file.basis for file in reversed(lineage.files)):
+                    return turnfiles.make(Turns.of(content), lineage, name)
+        raise StoreError(f"Thread {thread_id} is being written to faster than it can be read.")
+
     def project_store(self, view: StoreView) -> Projection:
         """Make one derived file of the whole store.
 
@@ -402,8 +419,10 @@ class ThreadStore:
         """
         self.refresh()
         basis = overview.newest(self.root, self._catalog, self._database)
-        if view is StoreView.STATS:
-            content = overview.stats(self.root, self._catalog, self._database)
+        if view is StoreView.LINEAGE:
+            content = kinship.whole(self)
+        elif view is StoreView.STATS:
+            content = overview.stats(self.root, self._catalog, self._database, self._tallies())
         else:
             selected = {thread_id: self._head(thread_id)[0] for thread_id in self._catalog.threads}
             if view is StoreView.HEADS:
@@ -411,6 +430,46 @@ class ThreadStore:
             else:
                 content = overview.problems(self._catalog, self._database, selected)
         return Projection(Extents.of_bytes(content), basis, digest(content))
+
+    def project_family(self, thread_id: str, view: FamilyView) -> Projection:
+        """Make one derived file of the family that a thread is the root of; it holds only now."""
+        content, newest_ns = kinship.family(self, thread_id, view)
+        basis = Basis(self.head(thread_id).path, 0, 0, 0, newest_ns)  # says when the newest record was written
+        return Projection(Extents.of_bytes(content), (basis,), digest(content))
+
+    def is_small_family(self, thread_id: str, most: int) -> bool:
+        """True when a file of the family below a thread reads at most so many bytes of log."""
+        left = most
+        for member in kinship.members(self, thread_id):
+            left -= self.cost(member)
+            if left < 0:
+                return False
+        return True
+
+    def _tallies(self) -> Iterator[Tally | None]:
+        """What each thread adds to the statistics; None for one that can't be read."""
+        ids = self.thread_ids()
+        for first in range(0, len(ids), _SLICE):
+            some = ids[first : first + _SLICE]
+            indexed = {} if self._index is None else self._index.tallies(some[0], some[-1])
+            for thread_id in some:
+                entry, known = indexed.get(thread_id, (None, None))
+                try:
+                    holds = entry is not None and self.is_entry_current(thread_id, entry)
+                    yield known if holds else self._tally(thread_id)
+                except (KeyError, StoreError, OSError):
+                    yield None
+
+    def _tally(self, thread_id: str) -> Tally:
+        known = self._tallied.get(thread_id)
+        if known is None or not self.is_current(thread_id, known[0]):
+            turns = self.project(thread_id, View.TURNS)
+            usage = self.project(thread_id, View.USAGE)
+            known = replace(usage, extents=None), tally(rendered(turns), rendered(usage))
+            self._tallied[thread_id] = known
+            if len(self._tallied) > _TALLIES:
+                self._tallied.popitem(last=False)
+        return known[1]
 
     # Operations
 
@@ -506,6 +565,20 @@ class ThreadStore:
     def learn_edges(self, rollouts: list[RolloutFile], found: Edges) -> None:
         """Take over what `edges` has found out about these rollouts."""
         self._neighbours.learn(rollouts, found)
+
+
+def rendered(projection: Projection) -> bytes:
+    """The content of a derived file of which nothing lies in a log. Raises StoreError when it can't be given."""
+    if projection.extents is None:
+        raise StoreError(projection.error or "What is asked for can't be told.")
+    return b"".join(part for part in projection.extents.plan(0, projection.size) if isinstance(part, bytes))
+
+
+def _with_basis(projection: Projection, view: View, more: tuple[Basis, ...]) -> Projection:
+    """Further files that a derived file depends on; what holds only now holds no longer with them."""
+    if not more or not (projection.basis or view in SELECTION):
+        return projection
+    return replace(projection, basis=projection.basis + more)
 
 
 def _basis(path: str, status: os.stat_result) -> Basis:

@@ -11,14 +11,15 @@ Json = dict[str, Any]
 LONGEST = 300  # characters of a text, as the index keeps them
 COLUMNS = (
     *("name", "preview", "status", "health", "cwd", "branch", "model", "archived", "turns", "effective_turns"),
-    *("created_at", "updated_at", "forked_from", "parent", "agent"),
+    *("created_at", "updated_at", "forked_from", "parent", "agent", "own_tokens"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """A thread on one line. Texts are cut after `LONGEST` characters and may hold anything; `turns` are those that
-    count; times are RFC 3339 as recorded; `agent` is the nickname or role of a sub-agent.
+    count; times are RFC 3339 as recorded; `agent` is the nickname or role of a sub-agent; `own_tokens` are
+    those that the thread spent itself.
     """
 
     thread_id: str
@@ -37,6 +38,7 @@ class Summary:
     forked_from: str | None
     parent: str | None
     agent: str | None
+    own_tokens: int | None
 
 
 class Opening(NamedTuple):
@@ -93,6 +95,7 @@ def of_document(document: Json) -> Summary:
         forked_from=as_kept(document["forked_from"]),
         parent=as_kept(document["parent"]),
         agent=as_kept((document["agent"] or {}).get("nickname") or (document["agent"] or {}).get("role")),
+        own_tokens=counts["own_tokens"],
     )
 
 

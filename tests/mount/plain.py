@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 
 from threadstore.extents import Slice
-from threadstore.projection import Projection, StoreView, View
+from threadstore.projection import FamilyView, Projection, StoreView, View
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
@@ -89,14 +89,19 @@ def write_tree(root: Path, mount: Path, destination: Path) -> None:
         folder = destination / "threads" / thread
         _write_thread(store, thread, [file for file in raw if file.thread == thread], folder)
         _seal(folder, store.times(thread).mtime_ns)
+        for view in FamilyView:
+            path = folder / "lineage" / view.value
+            if path.exists() and not path.is_symlink():
+                _set_time(path, store.project_family(thread, view).basis[0].mtime_ns)
     _write_store(store, root, destination / "store")
     write_views(destination, mount, _set_time)
     shutil.copyfile(mount / "README.md", destination / "README.md")
     (destination / "operations.jsonl").touch()
-    for name in ("problems.jsonl", "stats.json"):
+    for name in ("problems.jsonl", "stats.json", "lineage.mmd"):
         (destination / name).symlink_to(f"store/{name}")
     views = [f"store/{view.value}" for view in StoreView]
-    for name in ("README.md", "operations.jsonl", "problems.jsonl", "stats.json", *views, "store", "threads", "."):
+    links = ("problems.jsonl", "stats.json", "lineage.mmd")
+    for name in ("README.md", "operations.jsonl", *links, *views, "store", "threads", "."):
         status = (mount / name).lstat()
         if not stat.S_ISLNK(status.st_mode):
             (destination / name).chmod(0o700 if stat.S_ISDIR(status.st_mode) else 0o400)
@@ -120,6 +125,12 @@ def _write_thread(store: ThreadStore, thread: str, raw: list[Raw], folder: Path)
         (lineage / "forks" / fork).symlink_to(f"../../../{fork}")
     for name, agent in links.agents:
         (lineage / "agents" / name).symlink_to(f"../../../{agent}")
+    for of_family in () if links.are_none and len(raw) < 2 else FamilyView:
+        if links.root == thread:
+            (lineage / of_family.value).write_bytes(join(store, store.project_family(thread, of_family)))
+        else:
+            (lineage / of_family.value).symlink_to(f"../../{links.root}/lineage/{of_family.value}")
+    (folder / "turns").symlink_to(".turns")
     for file in raw:
         (rollouts / file.name).write_bytes(file.content)
     (rollouts / "current").symlink_to(store.head(thread).name.removesuffix(".zst"))

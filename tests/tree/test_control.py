@@ -74,7 +74,6 @@ def test_requests(file: str, text: str, wanted: Request) -> None:
         "[1, 2]",
         "# rolloutfs: what we did\n\nWe wrote a file system.\n",
         "# rolloutfs: compact is done",
-        control.usage("compact").decode() + "and more",
         "\ufeff \u2028 text",
     ],
 )
@@ -216,6 +215,17 @@ def test_first_pieces_that_can_become_nothing(piece: bytes) -> None:
     """They are refused at once, where a shell sees it."""
     with pytest.raises(RefusedError):
         parse("compact", piece, is_whole=False)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_summary_below_the_usage_text_is_refused(*, is_whole: bool) -> None:
+    """As an editor writes it: the usage text must not become the model's memory."""
+    text = control.usage("compact") + b"\nWhat was done.\n"
+    with pytest.raises(RefusedError, match="begins with the usage text"):
+        parse("compact", text, is_whole=is_whole)
+    quoted = parse("compact", b"About rolloutfs:\n" + text)
+    assert quoted is not None
+    assert quoted.summary is not None
 
 
 @given(st.dictionaries(st.text(), st.text() | st.integers(-9, 9) | st.none()), st.integers(1, 9))

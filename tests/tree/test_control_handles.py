@@ -208,6 +208,19 @@ async def test_a_text_in_pieces_is_one_summary(desk: Desk) -> None:
     assert [held for _, _, held in desk.engine.told] == [True, True]
 
 
+async def test_a_text_after_an_object_is_refused(desk: Desk) -> None:
+    """It may be the rest of the same input, and would replace what the object asked for; after a look it is meant."""
+    handle = desk.files.open(THREAD, "compact")
+    assert await desk.write(handle, b'{"summary":"it"}\n', 0) == 0
+    assert await desk.write(handle, b"trailing\n", 17) == errno.EINVAL
+    assert await desk.write(handle, b"more of it\n", 26) == errno.EINVAL
+    assert await desk.write(handle, b'{"summary":"another"}\n', 37) == errno.EINVAL
+    await desk.read(handle, 37)
+    assert await desk.write(handle, b"meant\n", 37) == 0
+    await desk.files.release(handle)
+    assert summaries(desk) == ["it", "meant"]
+
+
 async def test_a_text_ends_with_its_handle(desk: Desk) -> None:
     """When it is closed; each handle has a text of its own, and a closed one without a text asks for nothing."""
     for number in range(2):
@@ -229,6 +242,9 @@ async def test_a_text_ends_with_an_fsync(desk: Desk) -> None:
     await desk.files.write(handle, 0, b"the first\n")
     await desk.files.sync(handle)
     assert summaries(desk) == ["the first"]
+    with pytest.raises(OSError, match="may be the rest of that"):
+        await desk.files.write(handle, 10, b"the rest\n")
+    await desk.read(handle, 10)
     desk.engine.answer = lambda request: failure(request, THREAD, errno.ENOSPC, "the disk is full.")
     await desk.files.write(handle, 10, b"the second\n")
     with pytest.raises(OSError, match="the disk is full") as caught:
