@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from bench import cases, indexes, limits, peers, report, stores, walks
+from bench import cases, indexes, limits, passthrough, peers, report, stores, walks
 from bench.cases import Case, Settings
 from bench.server import ROOT
 
 CASES: dict[str, Case] = {
     "first-byte": cases.first_byte,
     "sequential": cases.sequential,
+    "passthrough": passthrough.passthrough,
     "scans": cases.scans,
     "limits": limits.scan,
     "requests": walks.requests,

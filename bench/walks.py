@@ -88,11 +88,10 @@ def _walked(words: str, store: Path, plain: Path, folder: Path, settings: Settin
 
 def requests(folder: Path, settings: Settings) -> Table:
     """Single requests, with our way of waiting for them and with pyfuse3's own, and the least that they cost."""
-    kinds: dict[str, Callable[[Path], float]] = {"getattr": _getattr, "lookup": _lookup, "read of 4 KiB": _read}
     taken: dict[tuple[str, str], list[float]] = {}
 
     def ask(what: str, thread: Path) -> None:
-        for kind, measure in kinds.items():
+        for kind, measure in KINDS.items():
             taken.setdefault((kind, what), []).append(measure(thread))
 
     plain = folder / "plain"
@@ -109,7 +108,7 @@ def requests(folder: Path, settings: Settings) -> Table:
                 ask("least", place)
         shutil.rmtree(plain)
     rows = []
-    for kind in kinds:
+    for kind in KINDS:
         stock, ours, least = (Sample(tuple(taken[kind, what])) for what in ("stock", "ours", "least"))
         rates = (f"{REQUESTS / one.median:,.0f}" for one in (stock, ours, least))
         rows.append((kind, *rates, ratio(stock, ours), ratio(stock, least)))
@@ -151,6 +150,9 @@ def _read(thread: Path) -> float:
         return seconds * REQUESTS / len(places)
     finally:
         os.close(file)
+
+
+KINDS: dict[str, Callable[[Path], float]] = {"getattr": _getattr, "lookup": _lookup, "read of 4 KiB": _read}
 
 
 def live(folder: Path, settings: Settings) -> Table:

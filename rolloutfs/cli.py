@@ -67,7 +67,7 @@ def main() -> None:
     multiple=True,
     metavar="OPTIONS",
     help="Mount options, separated by commas. ro is --read-only; other generic ones (noauto, x-...) are accepted and "
-    "mean nothing; allow_other is --allow-other, zone=ZONE is --zone.",
+    "mean nothing; allow_other is --allow-other, passthrough is --passthrough, zone=ZONE is --zone.",
 )
 @click.option(
     "--read-only/--read-write",
@@ -81,6 +81,12 @@ def main() -> None:
     "--index/--no-index",
     default=None,
     help="Keep what listings need in an index outside the store, from one mount to the next.  [default: index]",
+)
+@click.option(
+    "--passthrough/--no-passthrough",
+    default=None,
+    help="Let the kernel read raw files of 1 MiB and more by itself, as fast as outside the mount. For root, on Linux "
+    "6.9 and later; where it can't be done a line says why, and nothing else changes.",
 )
 @click.option(
     "--zone", metavar="ZONE", help="Of dates in by-date and the like: Europe/Berlin, for example.  [default: UTC]"

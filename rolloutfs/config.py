@@ -34,6 +34,7 @@ class MountSettings:
     read_only: bool = False
     allow_other: bool = False
     index: bool = True
+    passthrough: bool = False
     zone: str = "UTC"
 
 

@@ -11,6 +11,8 @@ Rules, and where they come from:
   which the kernel walks the path once more with fresh look-ups (`LOOKUP_REVAL` in fs/namei.c) and opens the new
   inode; the program sees nothing. The file returns to its own number when neither is open any more: to `tail -F`
   another number is another file, which it would print from its beginning.
+* The kernel may read a large raw file by itself (`backings`). Opens of both kinds of one inode can't coexist, so that
+  is decided when it has no handle; such a handle reads what the file holds, without a guard against changes in place.
 * Two bounds on memory: projections are kept by weight, what is known about files by number.
 """
 
@@ -28,10 +30,11 @@ from threadstore.errors import StoreError
 from threadstore.projection import Basis, FamilyView, Projection, StoreView, View
 
 from rolloutfs import freshness, inodes
+from rolloutfs.backing import Backings
 from rolloutfs.engine import Engine
 from rolloutfs.fds import OpenFiles
 from rolloutfs.lru import Recent
-from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader
+from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader, whole_reader
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.tree import Kind, Node, Tree
 from rolloutfs.turnfolders import TurnFolders
@@ -40,6 +43,8 @@ log = logging.getLogger(__name__)
 
 PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has open
 KNOWN: Final = 20_000  # files whose size is remembered
+LARGE: Final = 1 << 20  # bytes from which a raw file is worth a backing file (FUSE 3)
+_RAW = (Kind.ROLLOUT, Kind.STORE_FILE)
 _RETRY = 1.0  # seconds that the kernel's second walk along a path may take
 _ASK_AGAIN = 2.0  # seconds until the index may know more of a thread
 _MOVES = 3  # times that a thread's files may be moved while we look at them
@@ -58,13 +63,14 @@ class Announced(NamedTuple):
 @dataclass(slots=True)
 class _Open:
     """An inode with handles. `frozen`: its content is no longer that of the file. `seen`: when it last was (s,
-    monotonic).
+    monotonic). `backing`: the number of the file that the kernel reads instead of asking us.
     """
 
     reader: Reader
     seen: float
     handles: int = 0
     frozen: bool = False
+    backing: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,7 @@ class Contents:
         self._files = files
         self._readme = Literal(readme)
         self._operations = operations  # the path of the journal
+        self.backings: Backings | None = None  # where the kernel may read files by itself
         self._times = times
         self.turns = TurnFolders(engine, tree)
         self._fds = OpenFiles(files)
@@ -238,7 +245,7 @@ class Contents:
             state = self._open.get(ino)
             if state is None:
                 try:
-                    state = self._open[ino] = _Open(reader(version, self._fds), time.monotonic())
+                    state = self._open[ino] = self._begin(node, version)
                 except OSError as error:
                     if error.errno in (errno.ESTALE, errno.ENOENT):  # replaced since we looked
                         self._drop(node)
@@ -246,8 +253,21 @@ class Contents:
                     raise
             elif not self._follows(ino, state, version) and not self._may_have(state, who, node):
                 raise OSError(errno.ESTALE, "The content was replaced")
+            self._retries.drop((who, node.ino))  # this walk has its answer; the next one begins anew
             return self._handle(ino, state, version, invalidate)
         raise OSError(errno.EIO, "The content is replaced faster than it can be opened")
+
+    def _begin(self, node: Node, version: Version) -> _Open:
+        """Open an inode that has no handle."""
+        now = time.monotonic()
+        is_raw = self.backings is not None and node.kind in _RAW and version.size >= LARGE
+        whole = whole_reader(version, self._fds) if is_raw else None
+        if self.backings is not None and whole is not None:
+            number = self.backings.register(whole.descriptor)
+            if number is not None:
+                return _Open(whole, now, backing=number)
+            whole.close()
+        return _Open(reader(version, self._fds), now)
 
     def _may_have(self, state: _Open, who: int, node: Node) -> bool:
         """True when an open may be answered with content that was replaced an instant ago.
@@ -258,7 +278,6 @@ class Contents:
         """
         began = self._retries.get((who, node.ino))
         if began is not None and state.seen >= began and time.monotonic() - began < _RETRY:
-            self._retries.drop((who, node.ino))
             return True
         self._retries.put((who, node.ino), time.monotonic())
         return False
@@ -276,6 +295,10 @@ class Contents:
         self._handles[number] = _Handle(ino, state)
         return number, keep
 
+    def backing(self, handle: int) -> int | None:
+        """The number of the file that the kernel is to read for a handle; None when it is to ask us."""
+        return self._handles[handle].state.backing
+
     def read(self, handle: int, offset: int, length: int) -> bytes:
         """Bytes of the content that a handle opened."""
         return self._handles[handle].state.reader.read(offset, length)
@@ -288,6 +311,8 @@ class Contents:
         if state.handles:
             return
         del self._open[ino]
+        if state.backing is not None and self.backings is not None:
+            self.backings.withdraw(state.backing)
         state.reader.close()
         if state.frozen or inodes.canonical(ino) in self._epochs:
             self._choose(ino)

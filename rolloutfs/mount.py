@@ -33,13 +33,26 @@ from threadstore.index import IndexReader
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import checks, identity, indexing, journal, logs, notify, readme, requestloop, spoolfolder, zones
+from rolloutfs import (
+    checks,
+    identity,
+    indexing,
+    journal,
+    logs,
+    notify,
+    passthrough,
+    readme,
+    requestloop,
+    spoolfolder,
+    zones,
+)
 from rolloutfs.config import MountSettings
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.journal import Journal
 from rolloutfs.mounttable import SUBTYPE
 from rolloutfs.operations import WAITING, Operations
+from rolloutfs.passthrough import Door
 from rolloutfs.pool import open_pool
 from rolloutfs.spoolfolder import SpoolFolder
 from rolloutfs.watch import open_watch
@@ -65,14 +78,15 @@ class Request:
     options: frozenset[str] = frozenset()  # for FUSE, besides the ones that are always set
     read_only: bool = False
     with_index: bool = True
+    passthrough: bool = False
     zone: str = "UTC"
 
     @classmethod
     def of(cls, store: str, mountpoint: str, settings: MountSettings) -> Request:
         """A mount with settings from the command line, the environment and the config."""
         options = frozenset({"allow_other"} if settings.allow_other else ())
-        how = (settings.foreground, settings.replace, options, settings.read_only, settings.index, settings.zone)
-        return cls(store, mountpoint, *how)
+        how = (settings.foreground, settings.replace, options, settings.read_only, settings.index, settings.passthrough)
+        return cls(store, mountpoint, *how, zone=settings.zone)
 
 
 def mount(request: Request, say: Callable[[str], None]) -> None:
@@ -143,20 +157,31 @@ class _Server:
         self._engine = Engine(store, None)
         zone = zones.find(request.zone)
         self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only, zone=zone)
+        self._door = _door(mountpoint, request) if request.passthrough else None
         wanted = {*pyfuse3.default_options, f"fsname={SUBTYPE}", f"subtype={SUBTYPE}", *request.options}
         if request.read_only:
             wanted.add("ro")
+        if self._door is not None:  # which has mounted already
+            self._operations.serve_through(self._door)
+            mountpoint, wanted = self._door.path, set()
         try:
             with identity.while_mounting():
                 pyfuse3.init(self._operations, mountpoint, wanted)
         except RuntimeError as error:
+            if self._door is not None:
+                self._door.close(unmount=True)
             raise MountError(
                 f"The mount was refused ({error}); the reason stands above.{_hint(request.options)}", Exit.FUSE
             ) from error
 
     def abandon(self) -> None:
         """Let go of the mount without ending it: another process serves it."""
-        pyfuse3.close(unmount=False)
+        self._close(unmount=False)
+
+    def _close(self, *, unmount: bool) -> None:
+        if self._door is not None:
+            self._door.close(unmount=unmount)
+        pyfuse3.close(unmount=unmount and self._door is None)
 
     def serve(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
         """Answer until the mount is gone or a signal asks for the end; `ready` is called before the first answer, and
@@ -167,13 +192,13 @@ class _Server:
         clean = False
         try:
             _allow_files()
-            requestloop.enable(WAITING)
+            requestloop.enable(WAITING, self._door)
             trio.run(self._main, ready, ending)
             clean = True
         finally:
             for number in _SIGNALS:  # a second one, as of a service manager after its ExecStop, would leave the spool
                 signal.signal(number, signal.SIG_IGN)
-            pyfuse3.close(unmount=clean)
+            self._close(unmount=clean)
             self._spool.remove()
 
     async def _main(self, ready: Callable[[], None], ending: Callable[[], None]) -> None:
@@ -190,6 +215,8 @@ class _Server:
                     nursery.start_soon(end_on_signal)
                     nursery.start_soon(self._watch)
                     nursery.start_soon(self._keep_index)
+                    if self._door is not None:
+                        nursery.start_soon(self._door.attend)
                     await nursery.start(pool.warm)
                     self._operations.controls.use(nursery)
                     ready()
@@ -217,6 +244,22 @@ class _Server:
         self._operations.touched = keeping.note
         async with open_pool(self._place) as pool:
             await keeping.run(pool)
+
+
+def _door(mountpoint: str, request: Request) -> Door | None:
+    """Mount so that the kernel may read files by itself; None, and a line in the log, when it can't be done."""
+    reason = passthrough.obstacle()
+    door = None
+    if reason is None:
+        try:
+            door = Door(mountpoint, read_only=request.read_only, allow_other="allow_other" in request.options)
+        except OSError as error:
+            reason = f"the mount was refused ({error.strerror})"
+        else:
+            reason = "the kernel can't do that (it takes Linux 6.9 or later)" if door.backings is None else None
+    if reason is not None:
+        log.warning("Without passthrough, as in a mount that wasn't asked for it: %s.", reason)
+    return door
 
 
 async def _answer() -> None:

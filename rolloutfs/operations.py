@@ -46,6 +46,7 @@ from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
 from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
+from rolloutfs.passthrough import Door
 from rolloutfs.requestloop import Waiting
 from rolloutfs.shelves import Shelves
 from rolloutfs.shelving import Shelving
@@ -121,6 +122,7 @@ class Operations(pyfuse3.Operations):
         self._describer = Describer(engine.store, files, self.tree, self.contents, clock, self.controls.size)
         self._rescans = freshness.Rescans(self._refresh)
         self._watch: Watch | None = None
+        self._door: Door | None = None
         self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._answers = Answers()
         self._heads: dict[str, str] = {}  # selected paths of the threads that have several rollouts
@@ -247,6 +249,9 @@ class Operations(pyfuse3.Operations):
         if flags & (os.O_ACCMODE | os.O_TRUNC):
             self._refuse(errno.EACCES)
         handle, keep = await self.contents.open(inode, node, ctx.pid, _invalidate)
+        backing = self.contents.backing(handle)
+        if backing is not None and self._door is not None:
+            return self._door.answer(handle, backing)
         return FileInfo(fh=FileHandleT(handle), keep_cache=keep)
 
     @guarded
@@ -394,6 +399,10 @@ class Operations(pyfuse3.Operations):
     async def removexattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> None:
         """There are none to remove."""
         self._refuse(errno.ENOTSUP)
+
+    def serve_through(self, door: Door) -> None:
+        """Let the kernel read large raw files by itself, where it can."""
+        self._door, self.contents.backings = door, door.backings
 
     # Changes of the store
 

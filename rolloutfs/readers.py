@@ -15,7 +15,7 @@ import os
 from dataclasses import dataclass
 from typing import Protocol
 
-from threadstore.extents import Extents
+from threadstore.extents import Extents, Slice
 from threadstore.projection import Outline, Projection
 
 from rolloutfs.fds import Guard, OpenFile, OpenFiles
@@ -130,6 +130,24 @@ def reader(version: Version, files: OpenFiles) -> Reader:
     return _DerivedReader(version, files)
 
 
+class WholeReader(Reader, Protocol):
+    """A reader of content that is one file as a whole, so that the kernel may read it by itself."""
+
+    @property
+    def descriptor(self) -> int:
+        """The file, open."""
+
+
+def whole_reader(version: Version, files: OpenFiles) -> WholeReader | None:
+    """Pin a version that is a file as a whole; None for another one. Raises OSError as `reader` does."""
+    if isinstance(version, Plain):
+        return _LiveReader(version, files)
+    if not isinstance(version, Derived) or version.extents is None or len(version.extents.sources) != 1:
+        return None
+    extents, limit = version.extents, version.extents.sources[0].limit
+    return _CopyReader(version, files) if [*extents.plan(0, limit + 1)] == [Slice(0, 0, limit)] else None
+
+
 class _LiteralReader:
     def __init__(self, version: Literal) -> None:
         self._content = version.content
@@ -175,6 +193,32 @@ class _PlainReader:
         if len(data) < min(length, self.size - offset):
             raise _changed()
         return data
+
+    def close(self) -> None:
+        self._files.unpin(self._file)
+
+
+class _LiveReader:
+    """A file of the store: at each moment its content is what the file holds, also when that was cut."""
+
+    def __init__(self, version: Plain, files: OpenFiles) -> None:
+        self._files = files
+        self._file = files.pin(version.path, version.dev, version.ino)
+        self.size = version.size
+        self.signature = version.signature
+
+    @property
+    def descriptor(self) -> int:
+        return self._file.descriptor
+
+    def follow(self, version: Version) -> bool:
+        if not isinstance(version, Plain) or (version.dev, version.ino) != self._file.identity:
+            return False
+        self.size, self.signature = version.size, version.signature
+        return True
+
+    def read(self, offset: int, length: int) -> bytes:
+        return _pread(self._file.descriptor, length, offset)
 
     def close(self) -> None:
         self._files.unpin(self._file)
@@ -239,6 +283,17 @@ class _DerivedReader:
 
     def close(self) -> None:
         self._release(self._pinned)
+
+
+class _CopyReader(_DerivedReader):
+    """A decoded copy of a file. One that is longer is another copy."""
+
+    @property
+    def descriptor(self) -> int:
+        return self._pinned[0][0].descriptor
+
+    def follow(self, version: Version) -> bool:
+        return isinstance(version, Derived) and version.size == self.size and super().follow(version)
 
 
 def _changed() -> OSError:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import select
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyfuse3
 import trio
@@ -26,6 +26,15 @@ IDLE: Final = 2  # ms to wait for a request before trio does
 SWITCH: Final = "ROLLOUTFS_REQUEST_LOOP"  # in the environment; "stock" leaves pyfuse3 alone
 
 _GLOBAL = "trio"  # the name in pyfuse3 under which it finds trio; its type hints don't show it
+
+
+class Device(Protocol):
+    """What the requests come from, where pyfuse3's own descriptor is at times something else (`passthrough`)."""
+
+    device: int
+
+    def settle(self) -> bool:
+        """Make it the device before it is read. True when there is something to be read at once."""
 
 
 class Waiting:
@@ -87,27 +96,53 @@ class _Lowlevel:
         return getattr(trio.lowlevel, name)
 
 
+class _AtDevice(_Lowlevel):
+    """Waits for the device, whatever pyfuse3 takes for it."""
+
+    def __init__(self, waiting: Waiting, device: Device) -> None:
+        super().__init__(waiting)
+        self._device = device
+
+    async def wait_readable(self, descriptor: int) -> None:
+        """Return when a request can be read, by pyfuse3's descriptor, too."""
+        if not self._device.settle():
+            await super().wait_readable(self._device.device)
+            self._device.settle()
+
+    def notify_closing(self, descriptor: int) -> None:
+        """Wake who waits."""
+        trio.lowlevel.notify_closing(self._device.device)
+
+
 class _Trio:
     """`trio` as pyfuse3 sees it."""
 
     Lock = _Lock
 
-    def __init__(self, waiting: Waiting) -> None:
-        self.lowlevel = _Lowlevel(waiting)
+    def __init__(self, waiting: Waiting, device: Device | None) -> None:
+        self.lowlevel = _Lowlevel(waiting) if device is None else _AtDevice(waiting, device)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(trio, name)
 
 
-def enable(waiting: Waiting) -> bool:
-    """Make pyfuse3 wait in this way from now on, before its `main` runs. False when it is left as it is."""
+def obstacle() -> str | None:
+    """Why pyfuse3 must keep its own loop; None when it needn't."""
     if os.environ.get(SWITCH) == "stock":
-        return False
-    release = getattr(pyfuse3, "__version__", "")
+        return f"${SWITCH} is stock"
+    release = getattr(pyfuse3, "__version__", "of an unknown release")
     if not release.startswith(TESTED) or getattr(pyfuse3, _GLOBAL, None) is not trio:
-        log.info("pyfuse3 %s keeps its own request loop.", release)
+        return f"it was not tested with pyfuse3 {release}"
+    return None
+
+
+def enable(waiting: Waiting, device: Device | None = None) -> bool:
+    """Make pyfuse3 wait in this way from now on, before its `main` runs. False when it is left as it is."""
+    reason = obstacle()
+    if reason is not None:
+        log.info("pyfuse3 keeps its own request loop: %s.", reason)
         return False
-    setattr(pyfuse3, _GLOBAL, _Trio(waiting))
+    setattr(pyfuse3, _GLOBAL, _Trio(waiting, device))
     return True
 
 

@@ -626,7 +626,7 @@ print("listed", len(os.listdir(f"{{mount}}/threads/{{bad}}")))
     assert result.returncode == 0, result.stderr
     assert "good True" in result.stdout
     assert result.stdout.count(f"bad {errno.EACCES}") == 2
-    assert "listed 15" in result.stdout
+    assert "listed 16" in result.stdout
     assert "user_id=65534" in result.stdout
     assert "default_permissions" in result.stdout
 

@@ -165,6 +165,22 @@ async def test_replaced_content_gets_another_inode_while_the_old_one_is_open(sam
         assert b"something else" in await planted.read(path)
 
 
+async def test_content_that_is_replaced_again_within_a_second(sample: SampleStore, plant: Plant) -> None:
+    """Whoever keeps the old content open, each next open of the same program gets the content of its own moment."""
+    thread = sample.add(1, "hello", "world")
+    planted = plant()
+    path = f"threads/{thread}/rollouts/{sample.path(thread).name}"
+    held = []
+    for number in range(3):
+        held.append(await planted.open(path))
+        sample.replace(thread, f"{number}")
+        with pytest.raises(OSError, match="replaced"):
+            await planted.open(path)
+        assert await planted.read(path) == sample.path(thread).read_bytes()
+    for handle in held:
+        planted.contents.release(handle)
+
+
 async def test_a_deleted_thread_stays_readable_for_who_has_it_open(sample: SampleStore, plant: Plant) -> None:
     """The size of the open file is still told, and its bytes are still there."""
     thread = sample.add(1, "hello")
