@@ -27,10 +27,15 @@ from rolloutfs.storefiles import FOLDERS, StoreFiles
 from rolloutfs.tree import TURN_FOLDERS, Kind, Node, Tree
 
 BLOCK = 128 << 10  # bytes that programs are told to read at once
-_ALWAYS_THERE = frozenset({Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE})
+_ALWAYS_THERE = frozenset(
+    {Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.SEARCH}
+)
+_ASKED = frozenset({Kind.SEARCH_PROBLEMS, Kind.FINDINGS, Kind.FINDING, Kind.HITS, Kind.INCOMPLETE})
+_SEARCHES = _ASKED | {Kind.SEARCH, Kind.SEARCH_README}
 _SHELVED = frozenset({Kind.SHELF, Kind.SHELF_LINK})
 _EXACT_AT_ONCE = frozenset(
     {Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER, Kind.TURNS_LINK, Kind.TURN_LINK}
+    | {Kind.SEARCH, Kind.FINDINGS, Kind.FINDING}
     | TURN_FOLDERS
     | _SHELVED
 )
@@ -38,9 +43,10 @@ _EXACT_AT_ONCE = frozenset(
 _UNTOLD = frozenset(
     {Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FORKS, Kind.AGENTS}
     | {Kind.FAMILY, Kind.FAMILY_LINK, Kind.TURN, Kind.TURN_LINK, Kind.TURN_CALLS, Kind.TURN_FILE}
+    | _ASKED
     | _SHELVED
 )
-_SUBFOLDERS = {Kind.ROOT: 2 + len(SHELVES), Kind.THREAD: 2, Kind.LINEAGE: 2}
+_SUBFOLDERS = {Kind.ROOT: 3 + len(SHELVES), Kind.THREAD: 2, Kind.LINEAGE: 2}
 
 
 class Attributes(NamedTuple):
@@ -59,15 +65,24 @@ class Attributes(NamedTuple):
 class Clock:
     """The times of nodes."""
 
-    def __init__(self, store: FullStore, files: StoreFiles, shelves: Shelves | None = None) -> None:
+    def __init__(
+        self,
+        store: FullStore,
+        files: StoreFiles,
+        searched: Callable[[Node], int] = lambda node: 0,
+        shelves: Shelves | None = None,
+    ) -> None:
         self._store = store
         self._files = files
+        self._searched = searched  # the time (Unix, ns) of what lies below search/ and isn't a thread's
         self._shelves = Shelves() if shelves is None else shelves
 
     def of_content(self, node: Node, version: Version) -> tuple[int, int]:
         """mtime and ctime (ns) of a file."""
         if node.kind is Kind.README:
             return readme.times()
+        if node.kind in _SEARCHES:
+            return (self._searched(node),) * 2
         if isinstance(version, Plain) and node.kind in (Kind.STORE_FILE, Kind.OPERATIONS):
             return version.mtime_ns, version.ctime_ns
         if node.kind is Kind.OPERATIONS:
@@ -89,6 +104,8 @@ class Clock:
         if node.kind is Kind.SHELF and "/" in node.name:  # of a whole view that isn't known before somebody looks in
             newest = self._shelves.newest(node.name)
             return newest, newest
+        if node.kind in _SEARCHES and not node.thread:
+            return (self._searched(node),) * 2
         return self.of_thread(node.thread) if node.thread else self.of_store()
 
     def of_thread(self, thread: str) -> tuple[int, int]:

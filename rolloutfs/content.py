@@ -22,7 +22,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -49,6 +49,7 @@ _RETRY = 1.0  # seconds that the kernel's second walk along a path may take
 _ASK_AGAIN = 2.0  # seconds until the index may know more of a thread
 _MOVES = 3  # times that a thread's files may be moved while we look at them
 _ATTEMPTS = 4  # at a content that is replaced again and again while we look
+_SEARCHES = frozenset({Kind.SEARCH_README, Kind.SEARCH_PROBLEMS, Kind.HITS, Kind.INCOMPLETE})
 
 
 class Announced(NamedTuple):
@@ -103,8 +104,16 @@ class Contents:
     """
 
     def __init__(
-        self, engine: Engine, tree: Tree, files: StoreFiles, readme: bytes, times: Times, operations: str | None = None
+        self,
+        engine: Engine,
+        tree: Tree,
+        files: StoreFiles,
+        readme: bytes,
+        times: Times,
+        operations: str | None = None,
+        searches: Callable[[Node], Awaitable[bytes]] | None = None,
     ) -> None:
+        self._searches = searches  # what the files below search/ say
         self._engine = engine
         self._tree = tree
         self._files = files
@@ -295,6 +304,14 @@ class Contents:
         self._handles[number] = _Handle(ino, state)
         return number, keep
 
+    async def whole(self, node: Node) -> bytes:
+        """The content of a small file now. Raises OSError where it can't be given."""
+        pinned = reader(await self._version(node, with_extents=True), self._fds)
+        try:
+            return pinned.read(0, pinned.size)
+        finally:
+            pinned.close()
+
     def backing(self, handle: int) -> int | None:
         """The number of the file that the kernel is to read for a handle; None when it is to ask us."""
         return self._handles[handle].state.backing
@@ -374,6 +391,8 @@ class Contents:
             return self._journal()
         if node.kind is Kind.STORE_FILE:
             return Plain.of(node.name, self._files.shown(node.name))
+        if node.kind in _SEARCHES and self._searches is not None:
+            return Literal(await self._searches(node))
         if node.kind is Kind.ROLLOUT:
             rollout = self._tree.rollout_names(node.thread)[node.name]
             if not rollout.compressed:

@@ -102,6 +102,11 @@ def is_object(data: bytes) -> bool:
     return _without_dry_run(data[:LARGEST].decode("utf-8", "replace"))[0].startswith("{")
 
 
+def is_blank(data: bytes) -> bool:
+    """True for white space."""
+    return bool(data) and not data.decode("utf-8", "replace").strip()
+
+
 def is_dry_run(data: bytes) -> bool:
     """True for a text in `compact` that is only to be told."""
     return _without_dry_run(data[:LARGEST].decode("utf-8", "replace"))[1]
@@ -374,12 +379,13 @@ _TEXTS: Final = {
     "compact": """\
 # rolloutfs: compact makes a summary the model's memory of this thread; the log keeps everything. All that is written
 # until the file is closed, or the answer is read, is one summary; a JSON object is a request of its own:
-#     cat summary.md > compact                        this text is the summary, whatever it says
+#     cat ~/summary.md > compact                      this text is the summary, whatever it says
 #     echo '{"strategy":"recent"}' > compact          no summary, only the newest messages of the user
 #     echo '{"strategy":"auto"}' > compact            the program named in config.toml writes the summary
 #     echo '{"summary":"TEXT"}' > compact             this text, also when it is one word, or begins like JSON
-#     (printf 'dry-run '; cat summary.md) > compact   only tell what would be done; also dry-run {"strategy":…}
-# A writer that dies midway leaves half a summary, which can't be told from a whole one: write it to a file first.
+#     (printf 'dry-run '; cat ~/summary.md) > compact only tell what would be done; also dry-run {"strategy":…}
+# A writer that dies midway leaves half a summary, which can't be told from a whole one: write it to a file first,
+# outside of the mount. An empty file asks for nothing, and leaves the last answer where it is.
 """
     + _ANSWERS.replace("{file}", "compact").replace("{example}", '{"strategy":"recent","dry_run":true}'),
 }

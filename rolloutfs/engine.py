@@ -24,7 +24,9 @@ from threadstore.summaries import Title
 from threadstore.turnfiles import Files
 
 from rolloutfs import worker
+from rolloutfs.backlog import Todo
 from rolloutfs.control import Request
+from rolloutfs.findings import Found
 from rolloutfs.perform import Result, failure, perform
 from rolloutfs.pool import InterruptedJobError, Pool
 from rolloutfs.tree import Store
@@ -122,6 +124,12 @@ class Engine:
         if self._pool is None or self.store.is_small_family(thread, self._small):
             return self.store.project_family(thread, view)
         return await self._pool.run(worker.project_family, thread, view)
+
+    async def search(self, name: str, todo: Todo) -> Found:
+        """What a query finds, see `findings`; never made in place, since it may take seconds."""
+        if self._pool is None:
+            raise OSError(errno.EAGAIN, "The mount can't search yet")
+        return await self._pool.run(worker.search, name, todo)
 
     async def links(self, thread: str) -> Links:
         """The links of a thread to others."""

@@ -242,6 +242,7 @@ class _Server:
         watched = self._operations.is_watched
         keeping = indexing.Indexing(self._index, watched)
         self._operations.touched = keeping.note
+        self._operations.searches.lagging = keeping.lagging
         async with open_pool(self._place) as pool:
             await keeping.run(pool)
 

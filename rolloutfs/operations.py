@@ -3,8 +3,8 @@
 Nothing is decided here.  Every handler goes through `guarded`, because an exception that leaves a handler ends the
 mount for everybody (pyfuse3#53), and a request that is never answered leaves its program unkillable.
 
-What isn't defined stays at pyfuse3's default, ENOSYS, on purpose: the kernel then stops asking (flush, access,
-fsync; extended attributes, too, where there are no control files).
+What isn't defined stays at pyfuse3's default, ENOSYS, on purpose: the kernel then stops asking (flush, access;
+extended attributes, too, where there are no control files).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from threadstore.errors import StoreError
 from threadstore.names import is_thread_id, parse_rollout
 from threadstore.store import Links
 
-from rolloutfs import freshness, handles
+from rolloutfs import freshness, handles, labels
 from rolloutfs.answers import Answers, Kept
 from rolloutfs.attributes import BLOCK, Attributes, Clock, Describer
 from rolloutfs.content import Contents
@@ -48,9 +48,11 @@ from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
 from rolloutfs.passthrough import Door
 from rolloutfs.requestloop import Waiting
+from rolloutfs.searches import Searches
 from rolloutfs.shelves import Shelves
 from rolloutfs.shelving import Shelving
 from rolloutfs.storefiles import StoreFiles
+from rolloutfs.strays import is_stray
 from rolloutfs.tree import OF_TURNS, README, ROOT, TURN_FOLDERS, Kind, Listing, Node, Place, Tree, needs_links
 from rolloutfs.watch import Changes, Watch
 from rolloutfs.worker import code_of
@@ -95,7 +97,9 @@ def _nobody(_threads: set[str]) -> None:
     """Where nobody needs to know."""
 
 
-_LISTED = frozenset({Kind.LINEAGE, Kind.FORKS, Kind.AGENTS, Kind.ROLLOUTS})  # whose names come from the store
+_LISTED = frozenset(
+    {Kind.LINEAGE, Kind.FORKS, Kind.AGENTS, Kind.ROLLOUTS, Kind.FINDINGS}
+)  # whose names come from the store
 _APART = frozenset({ROOT, README})  # what is known of these doesn't depend on which threads there are
 _ERROR = b"user.rolloutfs.error"  # the extended attribute of control files
 
@@ -113,10 +117,13 @@ class Operations(pyfuse3.Operations):
         self._read_only = read_only
         files = StoreFiles(engine.store.root)
         shelves = Shelves(zone)
-        clock = Clock(engine.store, files, shelves)
-        self.tree = Tree(engine.store, files, controls=not read_only, shelves=shelves)
         self._shelving = Shelving(engine, shelves, self.is_watched)
-        self.contents = Contents(engine, self.tree, files, readme, clock.of_content, journal.path)
+        self.searches = Searches(engine, self.is_watched)
+        clock = Clock(engine.store, files, self.searches.time, shelves)
+        self.tree = Tree(engine.store, files, controls=not read_only, shelves=shelves)
+        self.contents = Contents(
+            engine, self.tree, files, readme, clock.of_content, journal.path, self.searches.content
+        )
         self.controls = ControlFiles(engine, journal, self._changed)
         self._engine = engine
         self._describer = Describer(engine.store, files, self.tree, self.contents, clock, self.controls.size)
@@ -137,13 +144,17 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def lookup(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> EntryAttributes:
         """Find a name in a folder."""
+        parent = self._node(parent_inode)
+        if is_stray(parent, name):
+            raise FUSEError(errno.ENOENT)
         if self.controls.ending:
             await self.controls.settled()
         self._look(parent_inode)
-        parent = self._node(parent_inode)
         text = os.fsdecode(name)
         if parent.kind is Kind.THREADS and text not in self._engine.store and is_thread_id(text):
             self._engine.store.refresh()
+        if parent.kind is Kind.SEARCH:
+            await self.searches.look_up(text)
         if parent.kind in TURN_FOLDERS:
             node = await self.contents.turns.lookup(parent, text)
         elif parent.kind in _LISTED:
@@ -372,23 +383,36 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def getxattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> bytes:
-        """Why the last request that came to nothing did, for a control file."""
-        error = self._error(inode) if name == _ERROR else None
-        if error is None:
+        """Of a control file, why the last request that came to nothing did; of a thread's folder, see `labels`."""
+        value = None if self._read_only or not name.startswith(labels.PREFIX) else await self._labels(inode, name)
+        if value is None:
             raise FUSEError(errno.ENOSYS if self._read_only else pyfuse3.ENOATTR)
-        return error
+        return value
 
     @guarded
     async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
         """The names that `getxattr` knows."""
         if self._read_only:
             raise FUSEError(errno.ENOSYS)
-        return [] if self._error(inode) is None else [XAttrNameT(_ERROR)]
-
-    def _error(self, inode: int) -> bytes | None:
         node = self._node(inode)
-        error = self.controls.error(node.thread) if node.kind is Kind.CONTROL else None
-        return None if error is None else error.encode("utf-8", "replace")
+        if node.kind is Kind.CONTROL:
+            return [] if self.controls.error(node.thread) is None else [XAttrNameT(_ERROR)]
+        return list(map(XAttrNameT, await self._labels_of(node))) if node.kind is Kind.THREAD else []
+
+    async def _labels(self, inode: int, name: bytes) -> bytes | None:
+        """The value of an attribute of ours; None when there is none."""
+        node = self._node(inode)
+        if node.kind is Kind.CONTROL and name == _ERROR:
+            error = self.controls.error(node.thread)
+            return None if error is None else error.encode("utf-8", "replace")
+        if node.kind is not Kind.THREAD:
+            return None
+        return node.thread.encode() if name == labels.THREAD_ID else (await self._labels_of(node)).get(name)
+
+    async def _labels_of(self, folder: Node) -> dict[bytes, bytes]:
+        self._look(folder.ino)
+        nodes = {node.view: node for node in self.tree.views(folder.thread)}
+        return await labels.of_thread(folder.thread, lambda view: self.contents.whole(nodes[view]))
 
     @guarded
     async def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:
@@ -476,7 +500,12 @@ class Operations(pyfuse3.Operations):
         self._shelving.forget(touched)
         for thread in touched:
             self._invalidate_thread(thread)
-        self.touched(touched)
+        self._tell(touched)
+
+    def _tell(self, threads: set[str]) -> None:
+        """Let those know who keep something of all threads."""
+        self.searches.note(threads)
+        self.touched(threads)
 
     def _refresh(self) -> set[str]:
         """Look for rollouts that came or went; their threads. What is said of these depends on which ones there are."""
@@ -494,7 +523,7 @@ class Operations(pyfuse3.Operations):
         for thread, path in now.items():
             if self._heads.get(thread, path) != path:
                 self._invalidate_thread(thread)
-                self.touched({thread})
+                self._tell({thread})
         self._heads = now
 
     def _changed(self, thread: str) -> None:
@@ -544,6 +573,8 @@ class Operations(pyfuse3.Operations):
     async def _listing(self, folder: Node) -> Listing:
         if folder.kind in TURN_FOLDERS:
             return await self.contents.turns.listing(folder)
+        if folder.kind is Kind.FINDINGS:
+            return await self.searches.listing(self.tree, folder)
         kept = self._answers.of(folder)
         listing = kept.listings.get(folder.ino)
         if listing is None:

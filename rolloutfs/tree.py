@@ -8,6 +8,7 @@
     /threads/ID/turns      a link to .turns, a folder that isn't listed; what is in it is numbered by `turnfolders`
     /threads/ID/rollouts/  every generation, decoded; `current` links to the selected one
     /store/                the store's own files, and the derived files of `StoreView`
+    /search/QUERY/         what a query finds (`searches`); only README.md and problems.jsonl are listed beside them
 
 Names of a thread's folder are fixed and numbered by a slot, so a node is found again from its inode number
 alone.  The others are numbered by a key of their own (see `inodes`).
@@ -69,6 +70,13 @@ class Kind(IntEnum):
     STORE_VIEW = auto()
     STORE_FOLDER = auto()
     STORE_FILE = auto()
+    SEARCH = auto()
+    SEARCH_README = auto()
+    SEARCH_PROBLEMS = auto()
+    FINDINGS = auto()
+    FINDING = auto()
+    HITS = auto()
+    INCOMPLETE = auto()
     SHELF = auto()
     SHELF_LINK = auto()
 
@@ -86,6 +94,8 @@ FOLDERS = frozenset(
         Kind.ROLLOUTS,
         Kind.STORE,
         Kind.STORE_FOLDER,
+        Kind.SEARCH,
+        Kind.FINDINGS,
         Kind.TURNS,
         Kind.TURN,
         Kind.TURN_CALLS,
@@ -96,7 +106,7 @@ TURN_FOLDERS = frozenset({Kind.TURNS, Kind.TURN, Kind.TURN_CALLS})  # whose chil
 OF_TURNS = TURN_FOLDERS | {Kind.TURN_LINK, Kind.TURN_FILE}  # of which a thread may have any number
 LINKS = frozenset(
     {Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FAMILY_LINK, Kind.CURRENT}
-    | {Kind.TURNS_LINK, Kind.TURN_LINK, Kind.SHELF_LINK}
+    | {Kind.TURNS_LINK, Kind.TURN_LINK, Kind.FINDING, Kind.SHELF_LINK}
 )
 _NEED_LINKS = frozenset(
     {Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS, Kind.FAMILY, Kind.FAMILY_LINK}
@@ -106,8 +116,8 @@ _NEED_LINKS = frozenset(
 class Node(NamedTuple):
     """One file, folder or link.
 
-    `name` is that of a control file, the one below rollouts/, the path below the store or that of a folder of views, or
-    the view that a link is of; `target` that of a link.
+    `name` is that of a control file, the one below rollouts/, the path below the store or that of a folder of views,
+    the view that a link is of, or a query; `target` that of a link.
     """
 
     ino: int
@@ -171,8 +181,14 @@ _AT_ROOT: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     6: ("stats.json", Kind.ROOT_LINK, None, "store/stats.json"),
     7: ("operations.jsonl", Kind.OPERATIONS, None, ""),
     8: ("lineage.mmd", Kind.ROOT_LINK, None, "store/lineage.mmd"),
-    **{64 + number: (name, Kind.SHELF, None, "") for number, name in enumerate(SHELVES)},
+    64: ("search", Kind.SEARCH, None, ""),
+    **{72 + number: (name, Kind.SHELF, None, "") for number, name in enumerate(SHELVES)},
 }
+_IN_SEARCH: dict[int, tuple[str, Kind, StoreView | None, str]] = {
+    65: ("README.md", Kind.SEARCH_README, None, ""),
+    66: ("problems.jsonl", Kind.SEARCH_PROBLEMS, None, ""),
+}
+SEARCH_FILES = frozenset(row[0] for row in _IN_SEARCH.values())
 _IN_STORE: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     16: (StoreView.HEADS.value, Kind.STORE_VIEW, StoreView.HEADS, ""),
     17: (StoreView.PROBLEMS.value, Kind.STORE_VIEW, StoreView.PROBLEMS, ""),
@@ -214,11 +230,11 @@ _IN_LINEAGE: dict[int, tuple[str, Kind, View | FamilyView | None]] = {
 }
 _VIEWS = tuple(slot for slot, row in {**_IN_THREAD, **_IN_LINEAGE}.items() if row[1] is Kind.VIEW)
 _CURRENT = 48
-_SHELF_LINKS = {64 + number: name for number, name in enumerate(SHELVES)}  # slots of a thread: it is once on a shelf
+_SHELF_LINKS = {72 + number: name for number, name in enumerate(SHELVES)}  # slots of a thread: it is once on a shelf
 _SHELF_SLOTS = {name: slot for slot, name in _SHELF_LINKS.items()}
 _THREADS, _STORE = 3, 4
 _LINEAGE, _ROLLOUTS = 16, 17
-_FIXED_ROOT = {**_AT_ROOT, **_IN_STORE}
+_FIXED_ROOT = {**_AT_ROOT, **_IN_STORE, **_IN_SEARCH}
 _FIXED_THREAD = {**_IN_THREAD, **_UNLISTED, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
 
 
@@ -288,6 +304,9 @@ class Tree:
         if parent.kind is Kind.STORE_FOLDER or (parent.kind is Kind.STORE and name not in _STORE_VIEW_NAMES):
             path = f"{parent.name}/{name}" if parent.name else name
             return self._store_node(path, self._files.shown(path))
+        if parent.kind is Kind.SEARCH and name not in SEARCH_FILES:
+            # Whoever asks made sure that it can be answered.
+            return self.numbered(f"{Kind.FINDINGS.name}\0{name}", lambda ino: Node(ino, Kind.FINDINGS, name=name))
         if parent.kind is Kind.THREAD:
             slot = self._slot_of.get(name)
             return _missing(name) if slot is None else self._made(parent.thread, parent.ino, slot)
@@ -307,6 +326,8 @@ class Tree:
             return self._fixed(made, self._names_in_thread)
         if kind is Kind.LINEAGE:
             return self._lineage(thread, _given(links))
+        if kind is Kind.SEARCH:
+            return self._fixed([self._root_node(slot) for slot in _IN_SEARCH], [row[0] for row in _IN_SEARCH.values()])
         if kind in (Kind.FORKS, Kind.AGENTS):
             return self._links(folder, _given(links))
         if kind is Kind.ROLLOUTS:

@@ -34,7 +34,10 @@ from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 from threadstore.turnfiles import Files
 
+from rolloutfs import findings
+from rolloutfs.backlog import Todo
 from rolloutfs.control import Request
+from rolloutfs.findings import Found
 from rolloutfs.perform import Result, perform
 
 NICENESS = 15
@@ -42,6 +45,7 @@ GROWTH = (
     100 << 20
 )  # bytes resident; a worker that keeps more of its jobs than this, beside the store itself, is replaced
 _FILES = 4096
+_PRIVATE_INDEX = "search.sqlite"  # in the spool, where there is no other index
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # numbers of mallopt(3)
 
 R = TypeVar("R")
@@ -166,6 +170,14 @@ def _indexer(place: Place, store: ThreadStore) -> Indexer:
         assert place.index is not None
         indexer = _indexers[place] = Indexer(store, place.index)
     return indexer
+
+
+def search(place: Place, name: str, todo: Todo) -> Answer[Found]:
+    """`findings.find`, in the index of the user's cache; else in one that lies in the spool while the mount lasts."""
+    paths = [os.path.join(place.spool, _PRIVATE_INDEX)]
+    if place.index is not None:
+        paths.insert(0, place.index)
+    return _run(place, lambda store: findings.find(store, paths, name, todo))
 
 
 def nothing(place: Place) -> Answer[bool]:

@@ -19,6 +19,7 @@ _ROLLOUT = re.compile(
     rf"rollout-([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9]{{2}}-[0-9]{{2}}-[0-9]{{2}})-({_UUID})(?:_({_UUID}))?\.jsonl(\.zst)?"
 )
 _UUID_ONLY = re.compile(_UUID)
+_PARTIAL = re.compile(rf"\.({_ROLLOUT.pattern})\.[0-9a-f-]+\.partial")
 
 
 class RolloutFile(NamedTuple):
@@ -62,6 +63,18 @@ def parse_rollout(path: str) -> RolloutFile | None:
     thread_id = thread_id.lower()
     rollout_id = thread_id if rollout_id is None else rollout_id.lower()
     return RolloutFile(stamp, rollout_id, thread_id, path, path.startswith(ARCHIVED + "/"), zst is not None)
+
+
+def partial_of(name: str, tag: str) -> str:
+    """The name under which a rollout is written before it is there; no reader takes it for one. `tag` is unique, of
+    hexadecimal digits and dashes.
+    """
+    return f".{name}.{tag}.partial"
+
+
+def is_partial(name: str) -> bool:
+    """True for a name that `partial_of` makes."""
+    return _PARTIAL.fullmatch(name) is not None
 
 
 def is_thread_id(text: str) -> bool:

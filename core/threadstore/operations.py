@@ -19,6 +19,7 @@ from typing import Any
 
 from threadstore import compact, drafts, fork
 from threadstore.boundaries import is_contextual_user, is_visible_user, user_text
+from threadstore.catalog import preference
 from threadstore.cut import Boundary, RequestError, find_turn, position
 from threadstore.errors import LineageError, StoreError, UnwritableError
 from threadstore.folders import Folder, check_owner, open_folder
@@ -29,7 +30,7 @@ from threadstore.lineage import Position, is_paginated
 from threadstore.lines import Line, Log, backward, forward
 from threadstore.locks import BusyError, writer_lock
 from threadstore.metas import read_whole_meta
-from threadstore.names import RolloutFile
+from threadstore.names import RolloutFile, partial_of, safe_name
 from threadstore.opened import OpenLineage, first_dialect
 from threadstore.pointer import Listing, Pointer, new_path
 from threadstore.projector import Projector
@@ -107,9 +108,7 @@ class Operator:
             meta = _accepted_meta(lineage, "forked")
             scan = self._projector.scan(subject.thread_id, lineage)
             kept = _kept_turns(boundary, scan)
-            dropped = [
-                turn.turn_id for turn in scan.tracker.turns if turn.dropped_by is None and turn.turn_id not in kept
-            ]
+            dropped = [turn for turn in _effective(scan) if turn not in kept]
             child = new_id()
             path = new_path(child, child, ())
             settings = _newest_settings(lineage)
@@ -143,7 +142,7 @@ class Operator:
         except (StoreError, OSError) as error:  # the fork is there and whole; its row and name are a convenience
             note = (
                 "The fork is there as a whole and needs nothing more; asking again would make a second one. "
-                f"{_why(error)} Codex lists the fork under its own preview once it has opened it."
+                f"{_sentence(_why(error))} Codex lists the fork under its own preview once it has opened it."
             )
         return Outcome("fork", child, subject.thread_id, path, before, child, dropped, message=note)
 
@@ -186,8 +185,11 @@ class Operator:
                 )
             before = _generation_before(subject, meta)
             expected = None if dry_run else self._expected(subject)
+            now = _effective(self._projector.scan(subject.thread_id, lineage))
             with self._projector.open(self._projector.segments(before)) as earlier:
                 _accepted_meta(earlier, "gone back to")
+                then = set(_effective(self._projector.scan(subject.thread_id, earlier)))
+                dropped = [turn for turn in now if turn not in then]
                 ordinal, offset = _latest(earlier)
                 segment = earlier.segments[-1]
                 base: Position | None = Position(segment.rollout.rollout_id, ordinal, offset)
@@ -201,7 +203,7 @@ class Operator:
                     )
                 tokens = _tokens_at(earlier, base)
                 return self._next_generation(
-                    "undo", subject, lineage, meta, base, tokens, expected, [], dry_run=dry_run
+                    "undo", subject, lineage, meta, base, tokens, expected, dropped, dry_run=dry_run
                 )
 
     def compact(
@@ -417,7 +419,7 @@ class Operator:
             try:
                 recorder.append(records)
                 recorder.barrier()
-            except (OSError, UnwritableError):
+            except Exception:
                 _cut_back(folder, name, size)
                 raise
             finally:
@@ -449,10 +451,11 @@ class Operator:
             return rollout.name
         decoded = self._decoded(rollout)
         plain = rollout.name.removesuffix(".zst")
-        partial = f".{rollout.shown}.{new_id()}.partial"
+        partial = partial_of(plain, new_id())
+        folder.sweep()
         try:
             _copy_file(decoded.path, folder, partial)
-            folder.link(partial, plain)
+            folder.publish(partial, plain)
         finally:
             with contextlib.suppress(OSError):  # not made at all, or it stays: a name that no reader takes
                 folder.unlink(partial)
@@ -543,13 +546,32 @@ def _why(error: StoreError | OSError) -> str:
     return f"{error.filename or 'The disk'}: {error.strerror}."
 
 
+def _sentence(text: str) -> str:
+    """A message that follows a full stop."""
+    return text[:1].upper() + text[1:]
+
+
 def _generation_before(subject: Subject, meta: Json) -> RolloutFile:
-    """The rollout that was selected before the one that is: as its meta says, or else the one before it by name."""
-    older = [rollout for rollout in subject.rollouts if rollout < subject.head.rollout]
-    recorded = [rollout for rollout in subject.rollouts if rollout.rollout_id == meta.get(drafts.PREVIOUS)]
-    if not older and not recorded:
-        raise RequestError("nothing to undo: the thread was never reverted.")
-    return max(recorded or older)
+    """The rollout that was selected before the one that is: as its meta says, or else the one before it by name.
+
+    Raises LineageError when the one that the meta names is not there: any other would be another past.
+    """
+    previous = meta.get(drafts.PREVIOUS)
+    if previous is None:
+        older = [rollout for rollout in subject.rollouts if rollout < subject.head.rollout]
+        if not older:
+            raise RequestError("nothing to undo: the thread was never reverted.")
+        return max(older)
+    recorded = [rollout for rollout in subject.rollouts if rollout.rollout_id == previous]
+    if not recorded:
+        own = "" if previous == subject.thread_id else f"_{safe_name(str(previous))}"
+        missing = f"rollout-<time>-{subject.thread_id}{own}.jsonl"
+        raise LineageError(
+            "lineage_missing",
+            f"{subject.head.rollout.path} says that the thread was reverted from {missing}, and there is no such file: "
+            "it can't go back there. Put the file back, then ask again. Nothing was changed.",
+        )
+    return max(recorded, key=preference)
 
 
 def _cut_back(folder: Folder, name: str, size: int) -> None:
@@ -592,6 +614,11 @@ def _preview(subject: Subject, boundary: Boundary, first: str, *, paginated: boo
         return None
     known = subject.row.preview if subject.row is not None else None
     return None if first and known and first.startswith(known) else first
+
+
+def _effective(scan: FullScan) -> list[str]:
+    """The ids of the turns that count, oldest first."""
+    return [turn.turn_id for turn in scan.tracker.turns if turn.dropped_by is None]
 
 
 def _kept_turns(boundary: Boundary, scan: FullScan) -> set[str]:

@@ -6,10 +6,10 @@ from typing import Any
 
 from threadstore.family import Families, Member, Style, lines, walk
 
-from rolloutfs.commands.naming import ShortIds, find, newest_first
 from rolloutfs.commands.opened import opened
 from rolloutfs.commands.times import amount, local, utc
 from rolloutfs.harmless import json_line
+from rolloutfs.naming import ShortIds, find, newest_first
 from rolloutfs.table import fit, say, width
 
 Json = dict[str, Any]

@@ -1,6 +1,7 @@
 """The tree as plain files: what a mount of a store has to look like, made without a mount.
 
-Nothing was asked of the control files yet, so they say how to use them, and operations.jsonl is empty.
+Nothing was asked of the control files yet, so they say how to use them, and operations.jsonl is empty; nor was anything
+searched for.
 
 Raw files are copied from the store, those that are compressed are decoded by `zstd`; derived files are joined here
 from what `ThreadStore` says; names, links, modes and times follow DESIGN 3.  Nothing of `rolloutfs` has a part in it,
@@ -95,13 +96,17 @@ def write_tree(root: Path, mount: Path, destination: Path) -> None:
                 _set_time(path, store.project_family(thread, view).basis[0].mtime_ns)
     _write_store(store, root, destination / "store")
     write_views(destination, mount, _set_time)
-    shutil.copyfile(mount / "README.md", destination / "README.md")
+    (destination / "search").mkdir()
+    for name in ("README.md", "search/README.md"):
+        shutil.copyfile(mount / name, destination / name)
+    (destination / "search/problems.jsonl").touch()
     (destination / "operations.jsonl").touch()
     for name in ("problems.jsonl", "stats.json", "lineage.mmd"):
         (destination / name).symlink_to(f"store/{name}")
     views = [f"store/{view.value}" for view in StoreView]
-    links = ("problems.jsonl", "stats.json", "lineage.mmd")
-    for name in ("README.md", "operations.jsonl", *links, *views, "store", "threads", "."):
+    tops = ("README.md", "operations.jsonl", "problems.jsonl", "stats.json", "lineage.mmd")
+    searches = ("search/README.md", "search/problems.jsonl", "search")
+    for name in (*tops, *views, *searches, "store", "threads", "."):
         status = (mount / name).lstat()
         if not stat.S_ISLNK(status.st_mode):
             (destination / name).chmod(0o700 if stat.S_ISDIR(status.st_mode) else 0o400)

@@ -318,11 +318,11 @@ def test_attributes_do_not_tell_of_requests(lab: Lab) -> None:
 
 
 def test_extended_attributes(lab: Lab) -> None:
-    """Only control files have one, only after a failure, and none can be set."""
+    """Control files have one, only after a failure, and none can be set."""
     need("getfattr", "attr")
     (thread,) = stock(lab, PAGINATED)
     lab.mount()
-    assert shell(lab, thread, "getfattr -d fork thread.json . ..") == (0, b"", b"")
+    assert shell(lab, thread, "getfattr -d fork thread.json lineage ..") == (0, b"", b"")
     assert shell(lab, thread, "getfattr -n user.rolloutfs.error fork")[0] == 1
     assert write(lab.thread(thread) / "fork", b"nonsense") == errno.EINVAL
     code, output, _ = shell(lab, thread, "getfattr -d fork revert compact thread.json")
@@ -741,3 +741,26 @@ def test_an_unprivileged_user_can_fork(lab: Lab) -> None:
         assert told["status"] == "done"
         assert output.split("\n")[1] == "65534 600"
         assert Path(folder, "store", told["rollout"]).stat().st_uid == 65534
+
+
+def test_a_killed_server_takes_the_program_with_it(lab: Lab) -> None:
+    """With all that it has started, although nothing of ours runs then; the next mount knows of no such request, and
+    the thread is as it was.
+    """
+    (thread,) = stock(lab, PAGINATED)
+    pids = lab.folder / "pids"
+    quoted = shlex.quote(str(pids))
+    configure(lab, f"sleep 1000 & echo $! > {quoted}.new; echo $$ >> {quoted}.new; mv {quoted}.new {quoted}; wait")
+    server = lab.mount()
+    before = state(lab.sample.root)
+    assert write(lab.thread(thread) / "compact", b'{"strategy":"auto"}') == 0
+    until(pids.exists, "the program runs")
+    os.kill(server.pid, signal.SIGKILL)
+    server.wait()
+    for pid in pids.read_text().split():
+        until(lambda pid=pid: is_gone(int(pid)), "what the program started is ended")  # type: ignore[misc]  # mypy can't tell the type of such a lambda
+    lab.run("umount", lab.mountpoint)
+    lab.mount()
+    assert (lab.thread(thread) / "compact").read_bytes().startswith(b"# rolloutfs: compact")
+    assert operations(lab) == []
+    assert state(lab.sample.root) == before

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -25,6 +26,8 @@ from threadstore.recorder import Draft
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
+from rolloutfs.journal import Journal
+from rolloutfs.perform import Result, with_word
 from tests.conftest import CopyStore
 from tests.operations.model import append, meta, turn
 
@@ -410,3 +413,23 @@ def test_a_fork_beside_a_read_only_database(tmp_path: Path, monkeypatch: pytest.
     assert f"{path} may not be written" in message
     assert "Nothing was changed" not in message
     assert "try again" not in message
+
+
+def test_every_sentence_of_a_note_begins_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever error it is made of: those begin in lower case, since most of them follow a colon."""
+    home = tmp_path / "home"
+    make(home, paginated=True)
+    add_database(home)
+    for error in (UnwritableError("the disk is full: it. Nothing was changed."), OSError(errno.EIO, "It broke")):
+
+        def fail(*_: object, error: Exception = error) -> bool:
+            raise error
+
+        monkeypatch.setattr(Pointer, "adopt", fail)
+        message = fresh(home).fork(THREAD, Boundary("latest")).message
+        assert message is not None
+        told = with_word(Result(0, {"message": message}), Journal("/x").unwritten(OSError(errno.EIO, "It broke")))
+        words = str(told.answer["message"])
+        assert not re.search(r"\. [a-z]", words), words
+    assert with_word(Result(0, {"message": "no stop"}), "More.").answer["message"] == "no stop. More."
+    assert with_word(Result(0, {"message": None}), "More.").answer["message"] == "More."
