@@ -100,7 +100,7 @@ def main() -> None:
     multiple=True,
     metavar="OPTIONS",
     help="Mount options, separated by commas. ro is --read-only; other generic ones (noauto, x-...) are accepted and "
-    "mean nothing; allow_other is --allow-other, passthrough is --passthrough.",
+    "mean nothing; allow_other is --allow-other, passthrough is --passthrough, zone=ZONE is --zone.",
 )
 @click.option(
     "--read-only/--read-write",
@@ -121,13 +121,16 @@ def main() -> None:
     help="Let the kernel read raw files of 1 MiB and more by itself, as fast as outside the mount. For root, on Linux "
     "6.9 and later; where it can't be done a line says why, and nothing else changes.",
 )
-def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | None) -> None:
+@click.option(
+    "--zone", metavar="ZONE", help="Of dates in by-date and the like: Europe/Berlin, for example.  [default: UTC]"
+)
+def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | str | None) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.
 
     STORE defaults to $CODEX_HOME, then to ~/.codex. The command returns once the tree can be used.
 
-    What isn't given here is looked for in ROLLOUTFS_READ_ONLY and the like, which are true or false, then in
-    ~/.config/rolloutfs/config.toml (read_only = true).
+    What isn't given here is looked for in ROLLOUTFS_READ_ONLY and the like, which are true or false (ROLLOUTFS_ZONE is
+    a name), then in ~/.config/rolloutfs/config.toml (read_only = true).
     """
     if len(paths) > 2:
         raise click.UsageError("Give a store and a mountpoint, or a mountpoint alone.")

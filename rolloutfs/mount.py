@@ -33,7 +33,19 @@ from threadstore.index import IndexReader
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import checks, identity, indexing, journal, logs, notify, passthrough, readme, requestloop, spoolfolder
+from rolloutfs import (
+    checks,
+    identity,
+    indexing,
+    journal,
+    logs,
+    notify,
+    passthrough,
+    readme,
+    requestloop,
+    spoolfolder,
+    zones,
+)
 from rolloutfs.config import MountSettings
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
@@ -67,13 +79,14 @@ class Request:
     read_only: bool = False
     with_index: bool = True
     passthrough: bool = False
+    zone: str = "UTC"
 
     @classmethod
     def of(cls, store: str, mountpoint: str, settings: MountSettings) -> Request:
         """A mount with settings from the command line, the environment and the config."""
         options = frozenset({"allow_other"} if settings.allow_other else ())
         how = (settings.foreground, settings.replace, options, settings.read_only, settings.index, settings.passthrough)
-        return cls(store, mountpoint, *how)
+        return cls(store, mountpoint, *how, zone=settings.zone)
 
 
 def mount(request: Request, say: Callable[[str], None]) -> None:
@@ -84,6 +97,7 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
     """
     logs.to_terminal()
     manager = notify.take()
+    zones.find(request.zone)
     root = checks.store_root(request.store)
     checks.fuse()
     place = checks.mountpoint(request.mountpoint, root, replace=request.replace)
@@ -141,7 +155,8 @@ class _Server:
         self._spool = spool
         self._place = Place(store.root, spool.path, index)
         self._engine = Engine(store, None)
-        self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only)
+        zone = zones.find(request.zone)
+        self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only, zone=zone)
         self._door = _door(mountpoint, request) if request.passthrough else None
         wanted = {*pyfuse3.default_options, f"fsname={SUBTYPE}", f"subtype={SUBTYPE}", *request.options}
         if request.read_only:

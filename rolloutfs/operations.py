@@ -15,6 +15,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, tzinfo
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import pyfuse3
@@ -48,6 +49,8 @@ from rolloutfs.journal import Journal
 from rolloutfs.passthrough import Door
 from rolloutfs.requestloop import Waiting
 from rolloutfs.searches import Searches
+from rolloutfs.shelves import Shelves
+from rolloutfs.shelving import Shelving
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.strays import is_stray
 from rolloutfs.tree import OF_TURNS, README, ROOT, TURN_FOLDERS, Kind, Listing, Node, Place, Tree, needs_links
@@ -107,13 +110,17 @@ class Operations(pyfuse3.Operations):
     supports_dot_lookup = False
     enable_writeback_cache = False
 
-    def __init__(self, engine: Engine, readme: bytes, journal: Journal, *, read_only: bool = False) -> None:
+    def __init__(
+        self, engine: Engine, readme: bytes, journal: Journal, *, read_only: bool = False, zone: tzinfo = UTC
+    ) -> None:
         super().__init__()
         self._read_only = read_only
         files = StoreFiles(engine.store.root)
+        shelves = Shelves(zone)
+        self._shelving = Shelving(engine, shelves, self.is_watched)
         self.searches = Searches(engine, self.is_watched)
-        clock = Clock(engine.store, files, self.searches.time)
-        self.tree = Tree(engine.store, files, controls=not read_only)
+        clock = Clock(engine.store, files, self.searches.time, shelves)
+        self.tree = Tree(engine.store, files, controls=not read_only, shelves=shelves)
         self.contents = Contents(
             engine, self.tree, files, readme, clock.of_content, journal.path, self.searches.content
         )
@@ -153,6 +160,8 @@ class Operations(pyfuse3.Operations):
         elif parent.kind in _LISTED:
             node = (await self._listing(parent)).find(text)
         else:
+            if parent.kind is Kind.SHELF:
+                await self._links(parent)
             node = self.tree.lookup(parent, text)
         kept = self._answers.of(node)
         entry = kept.entries.get(node.ino)
@@ -180,7 +189,8 @@ class Operations(pyfuse3.Operations):
         kept = self._answers.of(node)
         entry = kept.entries.get(inode)
         if entry is None or not entry.attr_timeout:
-            links = await self._links(node) if node.is_link else None
+            is_shown = node.is_link or (node.kind is Kind.SHELF and "/" in node.name)
+            links = await self._links(node) if is_shown else None
             entry = self._noted(kept, node, await self._describer.measure(inode, node, links))
         return entry
 
@@ -214,12 +224,12 @@ class Operations(pyfuse3.Operations):
         if start_id >= len(names):
             return
         self._look(folder.ino)
-        kept, kind = self._answers.of(folder), folder.kind
+        kept, kind, thread = self._answers.of(folder), folder.kind, folder.thread
         for position in range(start_id, len(names)):
             try:
                 node = listing.node(position)
-                if node.kind is not kind:
-                    kept, kind = self._answers.of(node), node.kind
+                if node.kind is not kind or node.thread != thread:
+                    kept, kind, thread = self._answers.of(node), node.kind, node.thread
                 entry = kept.entries.get(node.ino)
                 if entry is None or not entry.attr_timeout:
                     entry = self._noted(kept, node, self._describer.glance(node))
@@ -426,6 +436,7 @@ class Operations(pyfuse3.Operations):
         if self._engine.store.is_scanned:  # what changed between that scan and the watch was heard by nobody
             self._engine.store.refresh()
         self._answers.start()
+        self._shelving.doubt()
         self.contents.note(watched=True)
         self._heads_moved = True  # note them before anything is told for long
         self._describer.patience.watched = True
@@ -473,6 +484,7 @@ class Operations(pyfuse3.Operations):
                     _drop_entry(self.tree.threads, thread)
         if changes.everything:
             touched = set(store.thread_ids())
+            self._shelving.doubt()
         for path in changes.files:
             touched |= self.contents.heirs(path)
             rollout = parse_rollout(path)
@@ -485,6 +497,7 @@ class Operations(pyfuse3.Operations):
         for path in changes.folders:
             for place in self.tree.known_in_store(path):
                 self._renew(place)
+        self._shelving.forget(touched)
         for thread in touched:
             self._invalidate_thread(thread)
         self._tell(touched)
@@ -515,6 +528,7 @@ class Operations(pyfuse3.Operations):
 
     def _changed(self, thread: str) -> None:
         """Make the kernel ask again for what an operation on a thread may have changed."""
+        self._shelving.forget({thread})
         self._invalidate_root()
         self._invalidate_thread(thread)
 
@@ -551,6 +565,9 @@ class Operations(pyfuse3.Operations):
             raise FUSEError(errno.ESTALE) from None
 
     async def _links(self, node: Node) -> Links | None:
+        """What the tree has to be told for a node; what it shows of others is brought up to date."""
+        if node.kind in (Kind.SHELF, Kind.SHELF_LINK):
+            await self._shelving.ready(node.name.partition("/")[0])
         return await self._engine.links(node.thread) if needs_links(node) else None
 
     async def _listing(self, folder: Node) -> Listing:

@@ -13,6 +13,7 @@ Made by rolloutfs {version}. Reading changes nothing in the store. Only three fi
 Everything is computed from the rollout files when it is read; there is no copy that could be stale.
 
     ls threads                                          every thread, archived ones and sub-agents too
+    ls -t recent; ls by-date/2026/11                    those that a person started, by what they are about
     jq -r '.name // .preview' threads/*/thread.json     what they are about
     cat threads/ID/effective_history.jsonl              what the model remembers now, one item a line
     diff threads/A/model_input.jsonl threads/B/model_input.jsonl
@@ -46,6 +47,20 @@ Turns are numbered as in turns.jsonl; turns/last, turns/-1 and turns/7 work, too
 in a mount with --read-only.
 
 A derived file that can't be given truthfully answers "Input/output error"; `problems.jsonl` beside it says why.
+
+## Views
+
+Folders of links into threads/, of the threads that a person started:
+
+    by-date/2026/11/29/21-31-05_first_words     when it began, and its name or else what was said first
+    by-name/name, by-name/first_words-12345678  the name that it was given, else the first words and the end of its id
+    by-cwd/home/me/project/TIME_first_words     where it works now; the folders are those of the path
+    by-branch/feature/x/…, by-model/gpt-5.5/…   the branch of its session, its model now; without one it isn't there
+    recent/…, archived/…                        the 100 that were written to last (ls -t); those that are archived
+
+TIME is that of the beginning, like 2026-11-29T21-31-05, in UTC unless the mount was given a --zone. Blanks and what a
+shell would stumble over are `_` in names; where several in a folder would be the same, all of these end in a part of
+the id. find -L and grep -R follow links; grep -r doesn't.
 
 ## Requests
 

@@ -1,6 +1,7 @@
 """The shape of the mounted tree: which names there are, what each is, and its inode number. Pure: no FUSE in here.
 
-    /                      README.md, operations.jsonl, threads/, store/, and links to three of the files in store/
+    /                      README.md, operations.jsonl, threads/, views, store/; links to three of the files in store/
+    /by-date/ … /archived/ folders of links into threads/, see `shelves`
     /threads/ID/           the derived files of `View`, lineage/, rollouts/; fork, revert and compact unless read-only
     /threads/ID/lineage/   lineage.json, forked_from and parent (links, absent when there is none), forks/, agents/,
                            family.txt and family.mmd (of the root of the family; in other threads links to those)
@@ -31,6 +32,7 @@ from threadstore.projection import FamilyView, StoreView, View
 from threadstore.store import Links
 
 from rolloutfs import inodes
+from rolloutfs.shelves import SHELVES, Shelves
 from rolloutfs.storefiles import StoreFiles
 
 ROOT, README = 1, 2  # inode numbers; the first is the kernel's
@@ -75,6 +77,8 @@ class Kind(IntEnum):
     FINDING = auto()
     HITS = auto()
     INCOMPLETE = auto()
+    SHELF = auto()
+    SHELF_LINK = auto()
 
     __hash__ = int.__hash__  # that of an enumeration is a Python function, called for every look into a set of kinds
 
@@ -95,13 +99,14 @@ FOLDERS = frozenset(
         Kind.TURNS,
         Kind.TURN,
         Kind.TURN_CALLS,
+        Kind.SHELF,
     }
 )
 TURN_FOLDERS = frozenset({Kind.TURNS, Kind.TURN, Kind.TURN_CALLS})  # whose children `turnfolders` knows
 OF_TURNS = TURN_FOLDERS | {Kind.TURN_LINK, Kind.TURN_FILE}  # of which a thread may have any number
 LINKS = frozenset(
     {Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FAMILY_LINK, Kind.CURRENT}
-    | {Kind.TURNS_LINK, Kind.TURN_LINK, Kind.FINDING}
+    | {Kind.TURNS_LINK, Kind.TURN_LINK, Kind.FINDING, Kind.SHELF_LINK}
 )
 _NEED_LINKS = frozenset(
     {Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS, Kind.FAMILY, Kind.FAMILY_LINK}
@@ -111,8 +116,8 @@ _NEED_LINKS = frozenset(
 class Node(NamedTuple):
     """One file, folder or link.
 
-    `name` is that of a control file, the one below rollouts/, the path below the store, or a query; `target` that of a
-    link.
+    `name` is that of a control file, the one below rollouts/, the path below the store or that of a folder of views,
+    the view that a link is of, or a query; `target` that of a link.
     """
 
     ino: int
@@ -177,6 +182,7 @@ _AT_ROOT: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     7: ("operations.jsonl", Kind.OPERATIONS, None, ""),
     8: ("lineage.mmd", Kind.ROOT_LINK, None, "store/lineage.mmd"),
     64: ("search", Kind.SEARCH, None, ""),
+    **{72 + number: (name, Kind.SHELF, None, "") for number, name in enumerate(SHELVES)},
 }
 _IN_SEARCH: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     65: ("README.md", Kind.SEARCH_README, None, ""),
@@ -224,6 +230,8 @@ _IN_LINEAGE: dict[int, tuple[str, Kind, View | FamilyView | None]] = {
 }
 _VIEWS = tuple(slot for slot, row in {**_IN_THREAD, **_IN_LINEAGE}.items() if row[1] is Kind.VIEW)
 _CURRENT = 48
+_SHELF_LINKS = {72 + number: name for number, name in enumerate(SHELVES)}  # slots of a thread: it is once on a shelf
+_SHELF_SLOTS = {name: slot for slot, name in _SHELF_LINKS.items()}
 _THREADS, _STORE = 3, 4
 _LINEAGE, _ROLLOUTS = 16, 17
 _FIXED_ROOT = {**_AT_ROOT, **_IN_STORE, **_IN_SEARCH}
@@ -239,8 +247,15 @@ class Tree:
     """Nodes of one store. Raises KeyError for what isn't there and OSError from the store's file system."""
 
     def __init__(
-        self, store: Store, files: StoreFiles, threads: inodes.ThreadNumbers | None = None, *, controls: bool = False
+        self,
+        store: Store,
+        files: StoreFiles,
+        threads: inodes.ThreadNumbers | None = None,
+        *,
+        controls: bool = False,
+        shelves: Shelves | None = None,
     ) -> None:
+        self.shelves = Shelves() if shelves is None else shelves
         self._in_thread = {**_IN_THREAD, **(_CONTROLS if controls else {})}
         self._slots_in_thread = tuple(self._in_thread)
         self._slot_of = {row[0]: slot for slot, row in {**self._in_thread, **_UNLISTED}.items()}
@@ -282,6 +297,8 @@ class Tree:
             if name not in self._store:
                 raise KeyError(name)
             return self._thread_node(name, 0)
+        if parent.kind is Kind.SHELF:
+            return self._on_shelf(parent, name)
         if parent.kind is Kind.THREAD:
             self._store.head(parent.thread)
         if parent.kind is Kind.STORE_FOLDER or (parent.kind is Kind.STORE and name not in _STORE_VIEW_NAMES):
@@ -315,6 +332,8 @@ class Tree:
             return self._links(folder, _given(links))
         if kind is Kind.ROLLOUTS:
             return self._rollouts(thread)
+        if kind is Kind.SHELF:
+            return self._shelf(folder)
         if kind in (Kind.STORE, Kind.STORE_FOLDER):
             return self._store_listing(folder)
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -329,6 +348,8 @@ class Tree:
             given = _given(links)
             thread = given.forked_from if node.kind is Kind.FORKED_FROM else given.parent
             return f"../../{thread}" if thread is not None and thread in self._store else _missing(node.kind.name)
+        if node.kind is Kind.SHELF_LINK:
+            return self.shelves.target(node.name, node.thread)
         if node.kind is Kind.TURNS_LINK:
             return ".turns"
         if node.kind is Kind.FAMILY_LINK and isinstance(node.view, FamilyView):
@@ -399,15 +420,17 @@ class Tree:
     # Making nodes
 
     def _root_node(self, slot: int) -> Node:
-        _, kind, view, target = _FIXED_ROOT[slot]
-        return Node(slot, kind, view=view, target=target)
+        name, kind, view, target = _FIXED_ROOT[slot]
+        return Node(slot, kind, view=view, name=name if kind is Kind.SHELF else "", target=target)
 
     def _thread_node(self, thread: str, slot: int) -> Node:
         base = inodes.compose(self._threads.of(thread), 0)
         return self._made(thread, base, slot) if slot else Node(base, Kind.THREAD, thread)
 
     def _made(self, thread: str, base: int, slot: int) -> Node:
-        """A node with a fixed name in the folder of a thread, whose number is `base`."""
+        """A node with a fixed name in the folder of a thread, whose number is `base`, or a link to it in a view."""
+        if slot in _SHELF_LINKS:
+            return Node(base | slot, Kind.SHELF_LINK, thread, name=_SHELF_LINKS[slot])
         name, kind, view = _FIXED_THREAD[slot]
         return Node(base | slot, kind, thread, view, name if kind is Kind.CONTROL else "")
 
@@ -462,6 +485,29 @@ class Tree:
                 return self._thread_node(thread, _CURRENT)
             key = f"{Kind.ROLLOUT.name}\0{thread}\0{name}"
             return self._dynamic.number(key, lambda ino: Node(ino, Kind.ROLLOUT, thread, name=name))
+
+        return Listing(names, node)
+
+    def _on_shelf(self, folder: Node, name: str) -> Node:
+        path = f"{folder.name}/{name}"
+        if self.shelves.is_folder(path):
+            return self._shelf_folder(path)
+        return self._thread_node(
+            self.shelves.links(folder.name).thread(name), _SHELF_SLOTS[folder.name.partition("/")[0]]
+        )
+
+    def _shelf_folder(self, path: str) -> Node:
+        return self._dynamic.number(f"{Kind.SHELF.name}\0{path}", lambda ino: Node(ino, Kind.SHELF, name=path))
+
+    def _shelf(self, folder: Node) -> Listing:
+        folders, links = self.shelves.folders(folder.name), self.shelves.links(folder.name)
+        slot = _SHELF_SLOTS[folder.name.partition("/")[0]]
+        names, threads = [*folders, *links.listed()] if folders else links.listed(), links.threads
+
+        def node(position: int) -> Node:
+            if position < len(folders):
+                return self._shelf_folder(f"{folder.name}/{folders[position]}")
+            return self._thread_node(threads[position - len(folders)], slot)
 
         return Listing(names, node)
 

@@ -29,6 +29,7 @@ from threadstore.names import RolloutFile
 from threadstore.neighbours import Edges
 from threadstore.projection import FamilyView, Projection, StoreView, View
 from threadstore.seen import Seen
+from threadstore.spines import Spine, spines
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 from threadstore.turnfiles import Files
@@ -146,6 +147,11 @@ def project_store(place: Place, view: StoreView) -> Answer[Projection]:
 def edges(place: Place, rollouts: tuple[RolloutFile, ...]) -> Answer[Edges]:
     """`ThreadStore.edges`."""
     return _run(place, lambda store: store.edges(list(rollouts)))
+
+
+def spines_of(place: Place, threads: tuple[str, ...], whole: bool) -> Answer[list[Spine | None]]:
+    """`spines`."""
+    return _run(place, lambda store: spines(store, threads, whole=whole))
 
 
 def index_all(place: Place, last: str, seconds: float) -> Answer[Indexed]:

@@ -17,6 +17,7 @@ import sqlite3
 import stat
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -26,6 +27,7 @@ from threadstore.catalog import preference
 from threadstore.errors import Problem
 from threadstore.filestates import FileStates
 from threadstore.names import RolloutFile
+from threadstore.summaries import LONGEST
 
 _COLUMNS = (
     "rollout_path",
@@ -127,6 +129,23 @@ class StateDatabase:
             self._fail(str(error))
             return []
 
+    def titles(self) -> Iterator[tuple[str, str | None, str | None]]:
+        """Id, name and preview (cut) of all threads that have either. What changes meanwhile may be missing: the next
+        `identity` tells.
+        """
+        self._refresh(self._files)
+        some = [name for name in ("name", "preview") if name in self._columns]
+        if self._connection is None or not some:
+            return
+        name, preview = (f"substr({one}, 1, {LONGEST})" if one in some else "NULL" for one in ("name", "preview"))
+        wanted = " OR ".join(f"{one} <> ''" for one in some)
+        try:
+            for row in self._connection.execute(f"SELECT id, {name}, {preview} FROM threads WHERE {wanted}"):
+                yield str(row[0]), _text(row[1]), _text(row[2])
+        except sqlite3.Error as error:
+            if self._is_still(self._identity):
+                self._fail(str(error))
+
     def close(self) -> None:
         """Forget the connection and remove the private copy."""
         if self._connection is not None:
@@ -224,6 +243,10 @@ class StateDatabase:
             "threads are selected by file names, as Codex does without a database; "
             "names of paginated threads are not known",
         )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def is_young(identity: Identity) -> bool:

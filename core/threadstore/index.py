@@ -15,7 +15,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -27,7 +27,7 @@ import zstandard
 from threadstore.extents import Extents
 from threadstore.projection import Basis, Outline, View
 from threadstore.summaries import COLUMNS as SUMMARY
-from threadstore.summaries import Summary, TurnPlace, of_row
+from threadstore.summaries import Opening, Summary, TurnPlace, of_row
 from threadstore.tallies import COLUMNS as SPENT
 from threadstore.tallies import Tally, of_rows
 
@@ -40,9 +40,11 @@ SIZES = {view: f"{view.value.partition('.')[0]}_bytes" for view in View}
 _GENERATION = 16  # bytes of each
 _DIGEST = 16  # bytes
 _PATIENCE = 0.05  # seconds to wait for a lock
+_AT_ONCE = 200  # threads that are asked for in one query
 _AGAIN = 1.0  # seconds until it is looked again whether the file is the same
 _KEPT = ("rollout", "made_from", "facts", "generations", "last_record_ns", *SIZES.values())
 _COLUMNS = ", ".join(("digest", *_KEPT))
+_OPENING = "last_record_ns, made_from, created_at, first_words, branch, is_agent, cwd, model"
 _ONE = f"SELECT {_COLUMNS} FROM threads WHERE id = ?"
 _TURNS = "SELECT id, number, file FROM turns WHERE thread_id = ? ORDER BY rowid"
 _PROBLEMS = 'SELECT code, file, "offset", length, message, consequence FROM problems WHERE thread_id = ? ORDER BY rowid'
@@ -63,6 +65,18 @@ class Entry(NamedTuple):
     facts: bytes
     outlines: dict[View, Outline]
     last_record_ns: int
+
+
+class Kept(NamedTuple):
+    """What the index knows of a thread without its derived files: the files that it was made from, the time of the last
+    record (Unix, ns), how it began, folder and model of now.
+    """
+
+    made_from: tuple[Basis, ...]
+    last_record_ns: int
+    opening: Opening
+    cwd: str | None
+    model: str | None
 
 
 @cache
@@ -107,6 +121,16 @@ class IndexReader:
         """What a list tells of a thread; to be used with its entry."""
         rows = self._all(f"SELECT {', '.join(SUMMARY)} FROM threads WHERE id = ?", thread_id)
         return of_row(thread_id, rows[0]) if rows else None
+
+    def kept(self, thread_ids: Sequence[str]) -> dict[str, Kept]:
+        """What it says of some threads."""
+        found: dict[str, Kept] = {}
+        for start in range(0, len(thread_ids), _AT_ONCE):
+            some = thread_ids[start : start + _AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            rows = self._all(f"SELECT id, {_OPENING}, {_COLUMNS} FROM threads WHERE id IN ({marks})", *some)
+            found |= {row[0]: _kept(row[1:9]) for row in rows if row[9] == _digest(row[10:])}
+        return found
 
     def turns(self, thread_id: str) -> list[TurnPlace]:
         """The turns of a thread, in their order; to be used with its entry."""
@@ -205,6 +229,12 @@ def _entry(row: tuple[Any, ...]) -> Entry | None:
         if size is not None
     }
     return Entry(basis, facts, outlines, last)
+
+
+def _kept(row: tuple[Any, ...]) -> Kept:
+    last, made_from, created, words, branch, is_agent, cwd, model = row
+    basis = tuple(Basis(*one) for one in orjson.loads(made_from))
+    return Kept(basis, last, Opening(created, words, branch, bool(is_agent)), cwd, model)
 
 
 def packed_extents(extents: Extents) -> bytes | None:

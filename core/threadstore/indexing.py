@@ -199,8 +199,8 @@ def _create(path: str, root: str) -> None:
     _unlink(building)
     os.close(os.open(building, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     database = Database(building)
-    texts = dict.fromkeys(("id", *_TEXTS, "agent", "branch", "commit_hash"), str)
-    numbers = dict.fromkeys(("archived", *_COUNTS, "total_tokens", "own_tokens", *SIZES.values()), int)
+    texts = dict.fromkeys(("id", *_TEXTS, "agent", "branch", "commit_hash", "first_words"), str)
+    numbers = dict.fromkeys(("archived", "is_agent", *_COUNTS, "total_tokens", "own_tokens", *SIZES.values()), int)
     inner = {
         "rollout": str,
         "last_record_ns": int,
@@ -328,7 +328,9 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         "branch": _text(git.get("branch")),
         "commit_hash": _text(git.get("commit_hash")),
         "agent": _text((document["agent"] or {}).get("nickname") or (document["agent"] or {}).get("role")),
+        "first_words": _text(store.opening(thread).words),
         "archived": document["archived"],
+        "is_agent": document["agent"] is not None,
         **{key: document["counts"][key] for key in _COUNTS},
         "total_tokens": _tokens(usage["total"]),
         "own_tokens": _tokens(usage["own"]),

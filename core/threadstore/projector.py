@@ -9,7 +9,7 @@ last few threads are kept for that.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from hashlib import blake2b
@@ -29,10 +29,10 @@ from threadstore.names import RolloutFile
 from threadstore.opened import OpenLineage, first_dialect, open_rollout
 from threadstore.passes import Blocks, Pass, packed, unpacked
 from threadstore.projection import Basis, Projection, View
-from threadstore.records import Json, Memo, Record, decode, is_blank
+from threadstore.records import Dialect, Json, Memo, Record, Skip, decode, dialect_of, is_blank
 from threadstore.replay import Replay
 from threadstore.replaying import continued, extended, replay_lineage, whole_lines
-from threadstore.scan import FullScan, Source
+from threadstore.scan import FullScan, Source, words_of
 from threadstore.spool import Spool
 from threadstore.texts import Text, text_of
 from threadstore.usage import Spent, add
@@ -45,6 +45,7 @@ _REMEMBERED = (
 )  # bytes of a lineage up to which records are kept from one pass to the next, and above which passes
 
 _HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
+_SAID = (b"user_message", b"UserMessage")  # in the lines with the words of a person
 _ANEW = frozenset((View.TRANSCRIPT,))  # made from the records themselves each time
 #: Files that can't be made when the lineage is broken; the others tell what there is.
 _NEED_LINEAGE = _HISTORIES | {View.WORLD_STATE, View.TURNS, View.USAGE, View.LINEAGE, View.TRANSCRIPT}
@@ -184,7 +185,9 @@ class Projector:
             return _rendered(views.problem_lines(passes.problems, scan.hidden_problems))
         if view is View.THREAD:
             replay = None if error is not None else passes.state
-            summary = _summary(subject, self._metas)
+            preview = subject.row.preview if subject.row is not None else None
+            created = self.created(subject.rollouts)
+            summary = views.Summary(subject.thread_id, subject.head, subject.name, preview, created)
             usage = None if error is not None else passes.usage
             return _rendered(views.thread(summary, lineage.segments, scan, replay, passes.problems, usage, error))
         builder = ExtentsBuilder()
@@ -276,6 +279,35 @@ class Projector:
         now.consumed = scan.offset if settled else None
         self._keep(thread_id, "scan", (now, scan))
         return scan
+
+    def first_words(self, head: RolloutFile) -> str | None:
+        """What a person said first, as `thread.json` has it for a preview; reads no further than that."""
+        try:
+            segments = self.segments(head)
+        except LineageError:
+            segments = [Segment(head, self._metas.read(head), None, None)]
+        with self.open(segments) as lineage:
+            for number, file in enumerate(lineage.files):
+                dialect: Dialect | None = None
+                for line in forward(file.log, 0, lineage.end_of(number)):
+                    if dialect is None and line.data[:1] == b"{":
+                        dialect = dialect_of(line)
+                    if dialect is not Dialect.BARE and not any(mark in line.data for mark in _SAID):
+                        continue
+                    record = decode(line, dialect or Dialect.ENVELOPE)
+                    words = None if isinstance(record, Skip) else words_of(record)
+                    if words is not None:
+                        return words
+        return None
+
+    def created(self, rollouts: Iterable[RolloutFile]) -> str | None:
+        """A revert writes a new meta with a new time; the thread began with the oldest rollout of its own."""
+        oldest = min(rollouts, key=lambda rollout: (rollout.stamp, rollout.rollout_id))
+        try:
+            created = self._metas.read(oldest).get("timestamp")
+        except (StoreError, OSError):
+            return None  # damaged or just gone: the selected rollout says when it was written itself
+        return created if isinstance(created, str) else None
 
     def reverted(self, subject: Subject, lineage: OpenLineage) -> Spent:
         """What the thread spent in generations, or ends of them, that no longer count. These seldom change."""
@@ -423,22 +455,6 @@ def _history_view(view: View, lineage: OpenLineage, replay: Replay) -> tuple[Ext
         state = match_calls(history)
         generation.append(repr((state.pending, sorted(state.orphans))).encode())
     return builder.build(), digest(*generation)
-
-
-def _summary(subject: Subject, metas: Metas) -> views.Summary:
-    row = subject.row
-    preview = row.preview if row is not None else None
-    return views.Summary(subject.thread_id, subject.head, subject.name, preview, _created(subject, metas))
-
-
-def _created(subject: Subject, metas: Metas) -> str | None:
-    """A revert writes a new meta with a new time; the thread began with the oldest rollout of its own."""
-    oldest = min(subject.rollouts, key=lambda rollout: (rollout.stamp, rollout.rollout_id))
-    try:
-        created = metas.read(oldest).get("timestamp")
-    except (StoreError, OSError):
-        return None  # damaged or just gone: the selected rollout says when it was written itself
-    return created if isinstance(created, str) else None
 
 
 def _rendered(content: bytes) -> tuple[Extents, bytes]:

@@ -197,7 +197,7 @@ class FullScan:
         if record.is_event("thread_settings_applied"):
             self._settings(record)
         if self.first_user is None:
-            self.first_user = _user_text(record)
+            self.first_user = words_of(record)
         if not self.attached or self.sources[self.segment].own:
             self.tracker.feed(record, self.segment, self._index)
         current = self.tracker.current
@@ -348,8 +348,8 @@ def _repeats(torn: bytes, whole: bytes) -> bool:
     return first[1] is not None or first[0] == second[0] or len(rest) > _TELLING
 
 
-def _user_text(record: Record) -> str | None:
-    """The first words of a person, from the event of either mode."""
+def words_of(record: Record) -> str | None:
+    """What a person said, from the event of either mode; None for any other record."""
     if record.is_event("user_message"):
         return str(record.payload["message"])[:4096]
     if record.is_event("item_completed") and record.payload["item"].get("type") == "UserMessage":

@@ -26,8 +26,8 @@ from typing import NamedTuple
 from threadstore.errors import StoreError, UnreadableError
 from threadstore.files import open_regular, pread_exactly
 from threadstore.ids import utc
-from threadstore.store import parse_time
 from threadstore.texts import LONGEST
+from threadstore.times import parse_time
 
 KINDS = tuple(LONGEST)
 _MOST = 64  # words of a query; FTS5 takes some 200

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,7 @@ from threadstore.extents import Extents
 from threadstore.files import FileIdentity, open_regular, pread_exactly
 from threadstore.filestates import FileStates
 from threadstore.heads import Head, Row, StateDatabase, Subject, is_young, select
-from threadstore.index import Entry, IndexReader
+from threadstore.index import Entry, IndexReader, Kept
 from threadstore.lines import Log, forward
 from threadstore.metas import Metas, agent_of
 from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile, parse_rollout
@@ -37,8 +36,9 @@ from threadstore.projection import Basis, FamilyView, Outline, Projection, Store
 from threadstore.projector import Projector, Texts, digest
 from threadstore.seen import Seen
 from threadstore.spool import Spool
-from threadstore.summaries import Summary, TurnPlace, of_document
+from threadstore.summaries import Opening, Summary, Title, TurnPlace, of_document
 from threadstore.tallies import Tally, tally
+from threadstore.times import parse_time
 from threadstore.turnfiles import Files, Turns
 
 __all__ = ["Links", "ThreadStore", "Times"]
@@ -94,6 +94,11 @@ class ThreadStore:
     def refresh(self) -> set[str]:
         """Look for rollouts that came or went; the threads that they belong to."""
         return self._catalog.refresh()
+
+    @property
+    def version(self) -> int:
+        """Another one whenever rollouts came or went; 0 before the folders have been read."""
+        return self._catalog.version
 
     @property
     def is_scanned(self) -> bool:
@@ -171,13 +176,15 @@ class ThreadStore:
 
     def is_current(self, thread_id: str, projection: Projection) -> bool:
         """True while the thread's head and every file that the projection was made from are as they were."""
-        if not projection.basis:
+        return self.is_made_from(thread_id, projection.basis)
+
+    def is_made_from(self, thread_id: str, basis: tuple[Basis, ...]) -> bool:
+        """True while the thread's head is the first of these files, and each of them as it was."""
+        if not basis:
             return False
         try:
-            selected = self.head(thread_id).path == projection.basis[0].path
-            return (
-                selected and all(map(self._is_same, projection.basis)) and self._is_chosen(thread_id, projection.basis)
-            )
+            selected = self.head(thread_id).path == basis[0].path
+            return selected and all(map(self._is_same, basis)) and self._is_chosen(thread_id, basis)
         except (KeyError, StoreError, OSError):
             return False
 
@@ -216,10 +223,14 @@ class ThreadStore:
 
     def _named(self, thread_id: str) -> tuple[Basis, ...]:
         """The files that may name or select a thread, or tell when it began, without a new record in its log."""
+        return (*self.naming(), *self._others(thread_id))
+
+    def naming(self) -> tuple[Basis, ...]:
+        """The files that name threads, as they are; a time of -1 says that what is made of them holds only now."""
         database = [Basis(*entry) for entry in self._database.identity()]
-        if is_young(tuple(database)):  # what is made now holds only now
+        if is_young(tuple(database)):
             database = [part._replace(mtime_ns=-1) for part in database]
-        return (self._states.basis(SESSION_INDEX), *database, *self._others(thread_id))
+        return (self._states.basis(SESSION_INDEX), *database)
 
     def _beside(self, thread_id: str, view: View) -> tuple[Basis, ...]:
         """The files besides its lineage that a derived file tells of: what was spent in all generations."""
@@ -332,6 +343,42 @@ class ThreadStore:
     def name(self, thread_id: str) -> str | None:
         """What the user called a thread."""
         return self._name(thread_id, self._head(thread_id)[1])
+
+    def titles(self) -> Iterator[tuple[str, Title]]:
+        """What the databases call the threads that they know, one by one; see `naming`. Nothing else is to be asked of
+        the store meanwhile.
+        """
+        names = dict(self._index_names())
+        for thread_id, name, preview in self._database.titles():
+            yield thread_id, Title(name or names.pop(thread_id, None), preview)
+            names.pop(thread_id, None)
+        for thread_id, called in names.items():
+            yield thread_id, Title(called, None)
+
+    def title(self, thread_id: str) -> Title:
+        """What the databases call one thread."""
+        row = self._database.row(thread_id)
+        return Title(self._name(thread_id, row), row.preview if row is not None else None)
+
+    def opening(self, thread_id: str) -> Opening:
+        """What stands at the beginning of a thread's log; reads no further. Raises StoreError."""
+        head = self.head(thread_id)
+        meta = self._metas.read(head)
+        git, created = meta.get("git"), meta.get("timestamp")
+        return Opening(
+            created=self.created(thread_id) or (created if isinstance(created, str) else None),
+            words=self._projector.first_words(head),
+            branch=git.get("branch") if isinstance(git, dict) else None,
+            is_agent=agent_of(meta) is not None,
+        )
+
+    def created(self, thread_id: str) -> str | None:
+        """When the oldest rollout of a thread says that it began, as recorded."""
+        return self._projector.created(self.rollouts(thread_id))
+
+    def kept(self, thread_ids: Sequence[str]) -> dict[str, Kept]:
+        """What the index has of some threads; each to be checked by `is_made_from`."""
+        return {} if self._index is None else self._index.kept(thread_ids)
 
     def _known(self, thread_id: str) -> IndexReader | None:
         """The index, if what it says of a thread holds."""
@@ -565,16 +612,3 @@ def _last_time(descriptor: int, size: int) -> int | None:
         if start == 0:
             break
     return None
-
-
-def parse_time(text: bytes) -> int | None:
-    """Unix time in ns of an RFC 3339 time, UTC where it names no zone; None when it isn't one."""
-    try:
-        moment = datetime.fromisoformat(text.decode("ascii"))
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    seconds = int((moment.replace(microsecond=0) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
-    nanoseconds = seconds * 1_000_000_000 + moment.microsecond * 1000
-    return nanoseconds if -(1 << 63) <= nanoseconds < 1 << 63 else None  # what a file's time can hold: 1678 to 2262

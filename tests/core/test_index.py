@@ -22,7 +22,9 @@ from threadstore import index, indexing
 from threadstore import store as store_module
 from threadstore.index import SIZES, IndexReader
 from threadstore.indexing import Indexer, Progress
+from threadstore.names import brief_name
 from threadstore.projection import Basis, View
+from threadstore.spines import spines
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
@@ -69,7 +71,22 @@ class Indexed:
                 assert lasting(outline.basis) == lasting(made.basis)
                 said += 1
             assert store.links(thread) == ThreadStore(str(self.home), store.spool).links(thread)
+        self._check_spines(store)
         return said
+
+    def _check_spines(self, store: ThreadStore) -> None:
+        """What views show is the same without an index, and what `thread.json` tells."""
+        threads, plain = store.thread_ids(), ThreadStore(str(self.home), store.spool)
+        read = spines(plain, threads, whole=True)
+        assert spines(store, threads, whole=True) == read
+        for thread, spine, begun in zip(threads, read, spines(plain, threads, whole=False), strict=True):
+            assert spine is not None
+            assert begun == spine._replace(cwd=None, model=None, is_whole=begun is not None and begun.is_whole)
+            summary = plain.summary(thread)
+            assert (spine.cwd, spine.branch, spine.model) == (summary.cwd, summary.branch, summary.model)
+            assert spine.is_agent == plain.is_agent(thread)
+            title = plain.title(thread)
+            assert brief_name(title.preview or "") or spine.words == brief_name(summary.preview or "")
 
 
 def lasting(basis: tuple[Basis, ...]) -> list[Basis]:

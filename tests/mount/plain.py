@@ -27,6 +27,7 @@ from threadstore.store import ThreadStore
 
 from rolloutfs import control
 from tests.mount.clients import need
+from tests.mount.plain_views import write_views
 
 TOPS = ("sessions", "archived_sessions")
 DERIVED = tuple(view for view in View if view is not View.LINEAGE)
@@ -94,6 +95,7 @@ def write_tree(root: Path, mount: Path, destination: Path) -> None:
             if path.exists() and not path.is_symlink():
                 _set_time(path, store.project_family(thread, view).basis[0].mtime_ns)
     _write_store(store, root, destination / "store")
+    write_views(destination, mount, _set_time)
     (destination / "search").mkdir()
     for name in ("README.md", "search/README.md"):
         shutil.copyfile(mount / name, destination / name)

@@ -41,7 +41,8 @@ def test_the_tree_has_the_names_of_the_design(sample: SampleStore, plant: Plant)
     (sample.root / "session_index.jsonl").write_text("{}\n")
     planted = plant()
     files = ["problems.jsonl", "stats.json", "operations.jsonl", "lineage.mmd"]
-    assert planted.names("") == ["README.md", "threads", "store", *files, "search"]
+    views = ["by-date", "by-name", "by-cwd", "by-branch", "by-model", "recent", "archived"]
+    assert planted.names("") == ["README.md", "threads", "store", *files, "search", *views]
     assert planted.names("search") == ["README.md", "problems.jsonl"]
     assert planted.names("threads") == [thread]
     views = [view.value for view in View if view is not View.LINEAGE]
