@@ -347,8 +347,8 @@ def test_numbers_and_times_are_the_same_after_a_remount(lab: Lab) -> None:
 
 
 def test_listing_and_stat_agree(lab: Lab) -> None:
-    """d_ino of a listing is st_ino and never 0; link counts are those of a POSIX file system, where counting the folders
-    of a view would mean looking at every thread, 1.
+    """d_ino of a listing is st_ino and never 0; link counts are those of a POSIX file system, or 1, which means that
+    nobody has counted: for a view that would mean looking at every thread.
     """
     origin = lab.sample.add(1)
     lab.sample.add(2, forked_from_id=origin)
