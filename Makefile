@@ -1,9 +1,9 @@
-# make setup | demo | test | lint | bench | clean
+# make setup | demo | test | lint | man | bench | clean
 # Every path below is relative, so a checkout in a folder with spaces works.
 
 PY := .venv/bin/python
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint man bench clean
 
 setup: .venv/ready-dev
 
@@ -24,6 +24,9 @@ lint: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy $(wildcard core rolloutfs tests scripts bench)
+
+man: setup
+	$(PY) -m scripts.man
 
 bench: setup
 	$(PY) -m bench $(ARGS)

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import click
 
-from bench import cases, indexes, peers, report, stores, walks
+from bench import cases, indexes, limits, passthrough, peers, report, stores, walks
 from bench.cases import Case, Settings
 from bench.server import ROOT
 
 CASES: dict[str, Case] = {
     "first-byte": cases.first_byte,
     "sequential": cases.sequential,
+    "passthrough": passthrough.passthrough,
     "scans": cases.scans,
+    "limits": limits.scan,
     "requests": walks.requests,
     "live": walks.live,
     "walks": walks.walks,
@@ -41,7 +43,9 @@ def main(context: click.Context) -> None:
 @click.option("--runs", default=5, show_default=True, help="How often each case is run.")
 @click.option("--scale", default=1, show_default=True, help="Divide all sizes, for a quick look.")
 @click.option("--folder", type=click.Path(exists=True, path_type=Path), help="Where stores are made; 3 GB are needed.")
-@click.option("--write/--print", "write", default=False, help="Write docs/benchmarks.md instead of printing it.")
+@click.option(
+    "--write/--print", "write", default=False, help="Put the tables into docs/benchmarks.md instead of printing them."
+)
 def run(
     names: tuple[str, ...], runs: int = 5, scale: int = 1, folder: Path | None = None, *, write: bool = False
 ) -> None:
@@ -55,7 +59,7 @@ def run(
         with tempfile.TemporaryDirectory(prefix="rolloutfs-bench-", dir=folder) as place:
             tables.append(CASES[name](Path(place), settings))
         click.echo(report.section(tables[-1]), err=True)
-    text = report.page(tables, settings)
+    text = report.page(tables, settings, PAGE.read_text(encoding="utf-8") if write and PAGE.exists() else "")
     if write:
         PAGE.write_text(text, encoding="utf-8")
     else:

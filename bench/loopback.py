@@ -1,7 +1,8 @@
 """A plain tree served by pyfuse3 as it comes: the reference for what a mount in Python costs without our request path.
 
-    python -m bench.loopback TREE MOUNTPOINT
+    python -m bench.loopback TREE MOUNTPOINT [--loop]
 
+With --loop it waits for requests as rolloutfs does: the least that a mount in Python can cost in that way.
 Everything that can be known is known before the first request, attributes and names may be kept for ever, and reads
 come straight from the files: the least that stock pyfuse3 on trio has to do.
 """
@@ -28,6 +29,8 @@ from pyfuse3 import (
     ReaddirToken,
     RequestContext,
 )
+
+from rolloutfs import requestloop
 
 _KEPT = 3600.0  # seconds
 
@@ -123,8 +126,10 @@ async def _serve() -> None:
 
 def main() -> None:
     """Serve TREE on MOUNTPOINT until it is unmounted."""
-    tree, mountpoint = sys.argv[1:]
+    tree, mountpoint, *loop = sys.argv[1:]
     pyfuse3.init(Loopback(tree), mountpoint, {*pyfuse3.default_options, "fsname=loopback"})
+    if loop:
+        requestloop.enable(requestloop.Waiting())
     try:
         trio.run(_serve)
     finally:

@@ -79,11 +79,11 @@ def make_index(store: Path, folder: Path) -> None:
 
 
 @contextmanager
-def loopback(tree: Path, folder: Path) -> Iterator[Path]:
-    """A plain tree, served by pyfuse3 as it comes."""
+def loopback(tree: Path, folder: Path, *options: str) -> Iterator[Path]:
+    """A plain tree, served by pyfuse3 as it comes; `options` of `bench.loopback`."""
     place = folder / "loopback"
     place.mkdir(exist_ok=True)
-    with _serving([sys.executable, "-m", "bench.loopback", str(tree), str(place)], folder, place, "."):
+    with _serving([sys.executable, "-m", "bench.loopback", str(tree), str(place), *options], folder, place, "."):
         yield place
 
 

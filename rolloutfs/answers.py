@@ -24,7 +24,10 @@ from rolloutfs.watch import Changes
 THREADS: Final = 2048  # of which answers are kept, about 8 KiB each
 
 #: What depends on the rollouts of other threads, too: which names there are in it, or whether it exists.
-_LINKED = frozenset({Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS, Kind.THREAD_LINK})
+_LINKED = frozenset(
+    {Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS, Kind.THREAD_LINK}
+    | {Kind.FAMILY, Kind.FAMILY_LINK}
+)
 
 
 @dataclass(slots=True)

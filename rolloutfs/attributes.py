@@ -1,9 +1,11 @@
 """Attributes of files, folders and links, made of what the store says and never of the present time.
 
 Backup programs compare mtime and ctime: both come from the store and are the same after a remount.  Everything
-below threads/ID has the times of the thread (its last record; the change of its selected rollout file), the store's
-files have their own, the folders above have the newest of the store's folders.  What would need a look into a log
-is not computed for a listing: `glance` gives a placeholder that the kernel has to ask for again (FUSE 6.1).
+below threads/ID has the times of the thread (its last record; the change of its selected rollout file), what is about a
+family those of its newest record, links in views that of the last record, their folders the newest of what is below
+them, the store's files have their own, the folders above have the newest of the store's folders.  What would need a
+look into a log is not computed for a listing: `glance` gives a placeholder that the kernel has to ask for again (FUSE
+6.1).
 """
 
 from __future__ import annotations
@@ -20,17 +22,31 @@ from rolloutfs import freshness, readme
 from rolloutfs.content import Announced, Contents
 from rolloutfs.engine import FullStore
 from rolloutfs.readers import Derived, Plain, Version
+from rolloutfs.shelves import SHELVES, Shelves
 from rolloutfs.storefiles import FOLDERS, StoreFiles
-from rolloutfs.tree import Kind, Node, Tree
+from rolloutfs.tree import TURN_FOLDERS, Kind, Node, Tree
 
 BLOCK = 128 << 10  # bytes that programs are told to read at once
-_ALWAYS_THERE = frozenset({Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE})
-_EXACT_AT_ONCE = frozenset({Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER})
+_ALWAYS_THERE = frozenset(
+    {Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.SEARCH}
+)
+_ASKED = frozenset({Kind.SEARCH_PROBLEMS, Kind.FINDINGS, Kind.FINDING, Kind.HITS, Kind.INCOMPLETE})
+_SEARCHES = _ASKED | {Kind.SEARCH, Kind.SEARCH_README}
+_SHELVED = frozenset({Kind.SHELF, Kind.SHELF_LINK})
+_EXACT_AT_ONCE = frozenset(
+    {Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER, Kind.TURNS_LINK, Kind.TURN_LINK}
+    | {Kind.SEARCH, Kind.FINDINGS, Kind.FINDING}
+    | TURN_FOLDERS
+    | _SHELVED
+)
 #: What may come, go or change without an event in the store that we could tell it from.
 _UNTOLD = frozenset(
     {Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FORKS, Kind.AGENTS}
+    | {Kind.FAMILY, Kind.FAMILY_LINK, Kind.TURN, Kind.TURN_LINK, Kind.TURN_CALLS, Kind.TURN_FILE}
+    | _ASKED
+    | _SHELVED
 )
-_SUBFOLDERS = {Kind.ROOT: 2, Kind.THREAD: 2, Kind.LINEAGE: 2}
+_SUBFOLDERS = {Kind.ROOT: 3 + len(SHELVES), Kind.THREAD: 2, Kind.LINEAGE: 2}
 
 
 class Attributes(NamedTuple):
@@ -49,19 +65,29 @@ class Attributes(NamedTuple):
 class Clock:
     """The times of nodes."""
 
-    def __init__(self, store: FullStore, files: StoreFiles) -> None:
+    def __init__(
+        self,
+        store: FullStore,
+        files: StoreFiles,
+        searched: Callable[[Node], int] = lambda node: 0,
+        shelves: Shelves | None = None,
+    ) -> None:
         self._store = store
         self._files = files
+        self._searched = searched  # the time (Unix, ns) of what lies below search/ and isn't a thread's
+        self._shelves = Shelves() if shelves is None else shelves
 
     def of_content(self, node: Node, version: Version) -> tuple[int, int]:
         """mtime and ctime (ns) of a file."""
         if node.kind is Kind.README:
             return readme.times()
+        if node.kind in _SEARCHES:
+            return (self._searched(node),) * 2
         if isinstance(version, Plain) and node.kind in (Kind.STORE_FILE, Kind.OPERATIONS):
             return version.mtime_ns, version.ctime_ns
         if node.kind is Kind.OPERATIONS:
             return self.of_store()
-        if node.kind is Kind.STORE_VIEW:
+        if node.kind in (Kind.STORE_VIEW, Kind.FAMILY):
             basis = version.projection.basis if isinstance(version, Derived) else ()
             newest = max((one.mtime_ns for one in basis), default=0)
             return (newest, newest) if newest else self.of_store()
@@ -72,6 +98,14 @@ class Clock:
         if node.kind is Kind.STORE_FOLDER:
             status = self._files.shown(node.name)
             return status.st_mtime_ns, status.st_ctime_ns
+        if node.kind is Kind.SHELF_LINK:
+            last = self._shelves.last(node.thread)
+            return last, last
+        if node.kind is Kind.SHELF and "/" in node.name:  # of a whole view that isn't known before somebody looks in
+            newest = self._shelves.newest(node.name)
+            return newest, newest
+        if node.kind in _SEARCHES and not node.thread:
+            return (self._searched(node),) * 2
         return self.of_thread(node.thread) if node.thread else self.of_store()
 
     def of_thread(self, thread: str) -> tuple[int, int]:
@@ -173,7 +207,8 @@ class Describer:
     def _exact(self, ino: int, node: Node, links: Links | None) -> Attributes:
         size = len(os.fsencode(self._tree.target(node, links))) if node.is_link else 0
         told = Announced(size, *self._clock.of_node(node))
-        self._contents.tell(ino, told)
+        if node.kind is not Kind.SHELF_LINK:  # of which there may be 100,000, and no placeholder
+            self._contents.tell(ino, told)
         return self._made(ino, node, told)
 
     def _made(self, ino: int, node: Node, told: Announced, seconds: float | None = None) -> Attributes:
@@ -197,11 +232,17 @@ class Describer:
         return Attributes(ino, kind | permissions, nlink, told.size, told.mtime_ns, told.ctime_ns, seconds, entry)
 
     def _folder_nlink(self, node: Node) -> int:
-        """2 and one for each subfolder; 1 where the store's own file system doesn't count them."""
+        """2 and one for each subfolder; 1 where the store's file system doesn't count them, or counting takes long."""
         if node.kind is Kind.THREADS:
             return 2 + len(self._store.thread_ids())
+        if node.kind is Kind.SHELF and "/" not in node.name:
+            return 1
+        if node.kind is Kind.SHELF:
+            return 2 + len(self._tree.shelves.folders(node.name))
         if node.kind is Kind.STORE:
             return 2 + sum(stat.S_ISDIR(status.st_mode) for _, status in self._files.entries(""))
         if node.kind is Kind.STORE_FOLDER:
             return max(self._files.shown(node.name).st_nlink, 1)
+        if node.kind in TURN_FOLDERS:
+            return 1  # not counted
         return 2 + _SUBFOLDERS.get(node.kind, 0)

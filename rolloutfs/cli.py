@@ -5,16 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import IO
+from typing import IO, Any
 
 import click
 
 from rolloutfs import __version__, questions
 from rolloutfs.completing import complete_thread
 from rolloutfs.errors import Exit, MountError
-from rolloutfs.invocation import default_store, finish
+from rolloutfs.invocation import default_store, finish, mention, printing
 
-_EPILOG = """\
+_CODES = """
+\b
+Exit codes:
+  0  done                                4  the mountpoint was refused
+  1  an error of rolloutfs itself        5  FUSE can't be used here
+  2  the command was not understood      6  a dead mount is in the way
+  3  there is no store                   7  the mount is in use
+  8  the request was refused             9  the request failed
+ 10  check has found problems           11  it was done, but the answer could not be printed
+130  interrupted by Ctrl-C or a signal
+"""
+_EPILOG = f"""\
 \b
 Examples:
   rolloutfs mount ~/threads              your Codex store ($CODEX_HOME, else ~/.codex)
@@ -23,16 +34,33 @@ Examples:
   rolloutfs umount ~/threads
   rolloutfs fork THREAD before -1        a thread's control files, without a mount
   rolloutfs search flaky test            what was said about something, in all threads
-
+{_CODES}"""
+_FORK = f"""\
 \b
-Exit codes:
-  0  done                                4  the mountpoint was refused
-  1  an error of rolloutfs itself        5  FUSE can't be used here
-  2  the command was not understood      6  a dead mount is in the way
-  3  there is no store                   7  the mount is in use
-  8  the request was refused             9  the request failed
- 10  check has found problems          130  interrupted by Ctrl-C or a signal
-"""
+Examples:
+  rolloutfs fork 01a22938                    everything of the thread whose id begins so
+  rolloutfs fork "release notes" through 3   a thread by its name, up to and including its third turn
+  rolloutfs fork 01a22938 before -1          all but its last turn
+  rolloutfs fork --dry-run 01a22938 before 2
+  rolloutfs fork 01a22938 | jq -r .thread_id
+{_CODES}"""
+_REVERT = f"""\
+\b
+Examples:
+  rolloutfs revert 01a22938 before -1        take the last turn back
+  rolloutfs revert "release notes" before 3  a thread by its name: its first two turns are left
+  rolloutfs revert 01a22938 undo             go on from where it was before the last revert
+  rolloutfs revert --dry-run 01a22938 before 2 | jq -r '.dropped_turns[]'
+{_CODES}"""
+_COMPACT = f"""\
+\b
+Examples:
+  rolloutfs compact 01a22938 summary.md      this text becomes the model's memory
+  rolloutfs compact "release notes" - < summary.md
+  rolloutfs compact 01a22938 --recent        no summary, only the newest messages of the user
+  rolloutfs compact 01a22938 --auto          the program named in config.toml writes the summary
+  rolloutfs compact --dry-run 01a22938 summary.md
+{_CODES}"""
 
 
 class _Commands(click.Group):
@@ -44,6 +72,11 @@ class _Commands(click.Group):
 
             ctx.exit(mounthelper.run(args))
         return super().parse_args(ctx, args)
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Run it; also what click prints by itself, as for --help, may find no room."""
+        with printing():
+            return super().main(*args, **more)
 
 
 @click.group(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,7 +100,7 @@ def main() -> None:
     multiple=True,
     metavar="OPTIONS",
     help="Mount options, separated by commas. ro is --read-only; other generic ones (noauto, x-...) are accepted and "
-    "mean nothing; allow_other is --allow-other, passthrough is --passthrough.",
+    "mean nothing; allow_other is --allow-other, passthrough is --passthrough, zone=ZONE is --zone.",
 )
 @click.option(
     "--read-only/--read-write",
@@ -88,13 +121,16 @@ def main() -> None:
     help="Let the kernel read raw files of 1 MiB and more by itself, as fast as outside the mount. For root, on Linux "
     "6.9 and later; where it can't be done a line says why, and nothing else changes.",
 )
-def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | None) -> None:
+@click.option(
+    "--zone", metavar="ZONE", help="Of dates in by-date and the like: Europe/Berlin, for example.  [default: UTC]"
+)
+def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | str | None) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.
 
     STORE defaults to $CODEX_HOME, then to ~/.codex. The command returns once the tree can be used.
 
-    What isn't given here is looked for in ROLLOUTFS_READ_ONLY and the like, which are true or false, then in
-    ~/.config/rolloutfs/config.toml (read_only = true).
+    What isn't given here is looked for in ROLLOUTFS_READ_ONLY and the like, which are true or false (ROLLOUTFS_ZONE is
+    a name), then in ~/.config/rolloutfs/config.toml (read_only = true).
     """
     if len(paths) > 2:
         raise click.UsageError("Give a store and a mountpoint, or a mountpoint alone.")
@@ -107,7 +143,7 @@ def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool
         given = mount_options.parse(options)
         for name, value in asdict(given).items():
             said[name] = value if said[name] is None else said[name]
-        mount.mount(mount.Request.of(store, mountpoint, config.mount_settings(said)), click.echo)
+        mount.mount(mount.Request.of(store, mountpoint, config.mount_settings(said)), mention)
 
     finish(run)
 
@@ -139,7 +175,7 @@ def index_command(store: str | None, as_json: bool) -> None:
         from rolloutfs import building
 
         how = "give it as STORE, or in $CODEX_HOME"
-        building.build(store or default_store(), click.echo, how, as_json=as_json)
+        building.build(store or default_store(), mention, how, as_json=as_json)
 
     finish(run)
 
@@ -149,26 +185,27 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Only tell what would be
 _NUMBERS = {"ignore_unknown_options": True}  # so that -1 is a turn
 
 
-@main.command("fork", epilog=_EPILOG, context_settings=_NUMBERS)
+@main.command("fork", epilog=_FORK, context_settings=_NUMBERS)
 @click.argument("thread", shell_complete=complete_thread)
 @click.argument("words", nargs=-1, metavar="[latest | through TURN | before TURN]")
 @_STORE
 @_DRY_RUN
 def fork_command(thread: str, words: tuple[str, ...], store: str | None, dry_run: bool) -> None:
-    """Make a new thread from THREAD (an id, or the beginning of one) and print the answer, JSON on one line.
+    """Make a new thread from THREAD (an id, the beginning of one, or a name) and print the answer, JSON on one line.
 
     TURN is a turn id, the beginning of one, a number in turns.jsonl (1 is the first that counts), or -1 for the last.
     """
     _operate("fork", thread, _line(words or ("latest",), dry_run=dry_run), store)
 
 
-@main.command("revert", epilog=_EPILOG, context_settings=_NUMBERS)
+@main.command("revert", epilog=_REVERT, context_settings=_NUMBERS)
 @click.argument("thread", shell_complete=complete_thread)
 @click.argument("words", nargs=-1, required=True, metavar="before TURN | undo")
 @_STORE
 @_DRY_RUN
 def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_run: bool) -> None:
-    """Let THREAD (an id, or the beginning of one) go on from before a turn, and print the answer, JSON on one line.
+    """Let THREAD (an id, the beginning of one, or a name) go on from before a turn, and print the answer, JSON on one
+    line.
 
     TURN is a turn id, the beginning of one, a number in turns.jsonl (1 is the first that counts), or -1 for the last.
     undo goes on from where the thread was before the last revert.
@@ -176,7 +213,7 @@ def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_r
     _operate("revert", thread, _line(words, dry_run=dry_run), store)
 
 
-@main.command("compact", epilog=_EPILOG)
+@main.command("compact", epilog=_COMPACT)
 @click.argument("thread", shell_complete=complete_thread)
 @click.argument("file", required=False, type=click.File("rb"))
 @click.option("--recent", is_flag=True, help="No summary: keep only the newest messages of the user.")
@@ -186,7 +223,8 @@ def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_r
 def compact_command(
     thread: str, file: IO[bytes] | None, recent: bool, auto: bool, store: str | None, dry_run: bool
 ) -> None:
-    """Make the summary in FILE (- is stdin) the model's memory of THREAD, and print the answer, JSON on one line.
+    """Make the summary in FILE (- is stdin) the model's memory of THREAD (an id, the beginning of one, or a
+    name), and print the answer, JSON on one line.
 
     What FILE says is read as in the control file: a JSON object is a request, any other text the summary.
     """
@@ -221,7 +259,7 @@ def install_command(store: str | None, mountpoint: str | None, now: bool) -> Non
     def run() -> None:
         from rolloutfs import service
 
-        service.install(store or os.environ.get("CODEX_HOME"), mountpoint, click.echo, now=now)
+        service.install(store or os.environ.get("CODEX_HOME"), mountpoint, mention, now=now)
 
     finish(run)
 
@@ -234,7 +272,7 @@ def uninstall_command(now: bool) -> None:
     def run() -> None:
         from rolloutfs import service
 
-        service.uninstall(click.echo, now=now)
+        service.uninstall(mention, now=now)
 
     finish(run)
 

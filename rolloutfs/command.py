@@ -22,7 +22,9 @@ from rolloutfs.control import RefusedError, Request
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.handles import compact_with
+from rolloutfs.invocation import let_go_of_stdout
 from rolloutfs.journal import Journal
+from rolloutfs.naming import UnnamedError, find
 from rolloutfs.perform import Result, failure, internal, perform, refusal, with_word
 from rolloutfs.summarizer import Summarizer
 
@@ -62,9 +64,31 @@ def operate(
             stop_no_more()
             spool.remove()
         result = _record(root, thread, payload, result)
-        say(control.as_line(result.answer).decode().rstrip("\n"))
+        untold = _say(result, say)
     if result.code:
         raise MountError(str(result.answer["message"]), _exit_code(result))
+    if untold is not None:
+        raise untold
+
+
+def _say(result: Result, say: Callable[[str], None]) -> MountError | None:
+    """Print the answer. Gives an error that tells the most important of it when that can't be done, so that nobody asks
+    again for what was done.
+    """
+    try:
+        say(control.as_line(result.answer).decode().rstrip("\n"))
+    except OSError as error:
+        let_go_of_stdout()
+        answer = result.answer
+        what = f"{answer['op']} of thread {answer['source_thread_id']}"
+        if answer["dry_run"]:
+            told = f"the {what} was a dry run: nothing was done."
+        elif answer["op"] == "fork":
+            told = f"the {what} was done: the new thread is {answer['thread_id']}. Don't ask again for it."
+        else:
+            told = f"the {what} was done. Don't ask again for it."
+        return MountError(f"{told} The answer could not be printed: {error.strerror}.", Exit.UNTOLD)
+    return None
 
 
 def _exit_code(result: Result) -> Exit:
@@ -87,6 +111,8 @@ def _result(threads: ThreadStore, file: str, wanted: str, payload: bytes, *, dry
         if request.strategy == "auto":
             return thread, _with_summary(threads, thread, request)
         return thread, perform(threads, thread, request)
+    except UnnamedError as error:
+        return thread, refusal(request, thread, error.errno, error.message)
     except RefusedError as error:
         return thread, refusal(Request(file, dry_run=dry_run), thread, error.code, error.message)
     except _StoppedError as error:
@@ -133,18 +159,6 @@ def _stopped(request: Request, thread: str, error: _StoppedError) -> Result:
         )
     told = f"{told}; the thread is as it was before, or as it is after. Look before you repeat it."
     return failure(request, thread, errno.EINTR, told, certain=False)
-
-
-def find(threads: ThreadStore, wanted: str) -> str:
-    """The id of a thread from its beginning. Raises RefusedError."""
-    found = [thread for thread in threads.thread_ids() if thread.startswith(wanted.lower())] if wanted else []
-    if wanted.lower() in found:
-        return wanted.lower()
-    if len(found) > 1:
-        raise RefusedError(errno.EINVAL, f"{wanted} is the beginning of {len(found)} thread ids: give more of it.")
-    if not found:
-        raise RefusedError(errno.ENOENT, f"there is no thread {wanted!r} in {threads.root}.")
-    return found[0]
 
 
 def _with_summary(threads: ThreadStore, thread: str, request: Request) -> Result:

@@ -22,8 +22,8 @@ def _found(store: str, incomplete: str) -> Iterator[CompletionItem]:
     from threadstore.spool import Spool
     from threadstore.store import ThreadStore
 
-    from rolloutfs.commands.naming import begins, name_of
     from rolloutfs.harmless import is_harmless
+    from rolloutfs.naming import begins, name_of
     from rolloutfs.spoolfolder import make
 
     spool = make(store)

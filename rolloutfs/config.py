@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import platformdirs
@@ -35,6 +35,7 @@ class MountSettings:
     allow_other: bool = False
     index: bool = True
     passthrough: bool = False
+    zone: str = "UTC"
 
 
 def file() -> Path:
@@ -59,27 +60,30 @@ def load() -> dict[str, Any]:
     return config
 
 
-def mount_settings(said: Mapping[str, bool | None]) -> MountSettings:
+def mount_settings(said: Mapping[str, bool | str | None]) -> MountSettings:
     """The settings of a mount, from what the command line says: None for what it doesn't. Raises MountError."""
     try:
         config = load()
-        kept = {field.name: _kept(field.name, config) for field in fields(MountSettings)}
+        kept = {field.name: _kept(field.name, config, type(field.default)) for field in fields(MountSettings)}
     except ConfigError as error:
         raise MountError(str(error), Exit.USAGE) from error
     settled = {name: kept[name] if said.get(name) is None else said[name] for name in kept}
-    return MountSettings(**{name: value for name, value in settled.items() if value is not None})
+    given: dict[str, Any] = {name: value for name, value in settled.items() if value is not None}
+    return MountSettings(**given)
 
 
-def _kept(name: str, config: dict[str, Any]) -> bool | None:
-    """What the environment says of a setting, else the file."""
+def _kept(name: str, config: dict[str, Any], kind: type) -> bool | str | None:
+    """What the environment says of a setting of a kind (bool or str), else the file."""
     variable = f"ROLLOUTFS_{name.upper()}"
     text = os.environ.get(variable)
+    if text and kind is str:
+        return text
     if text:
         try:
             return bool(click.BOOL.convert(text, None, None))
         except click.BadParameter:
             raise ConfigError(f"${variable} must be true or false, not {text!r}.") from None
     value = config.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise ConfigError(f"{name} in {file()} must be true or false.")
-    return value
+    if value is not None and not isinstance(value, kind):
+        raise ConfigError(f"{name} in {file()} must be {'a text' if kind is str else 'true or false'}.")
+    return cast("bool | str | None", value)

@@ -22,12 +22,12 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from threadstore.errors import StoreError
-from threadstore.projection import Basis, Projection, StoreView, View
+from threadstore.projection import Basis, FamilyView, Projection, StoreView, View
 
 from rolloutfs import freshness, inodes
 from rolloutfs.backing import Backings
@@ -37,6 +37,7 @@ from rolloutfs.lru import Recent
 from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader, whole_reader
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.tree import Kind, Node, Tree
+from rolloutfs.turnfolders import TurnFolders
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ _RETRY = 1.0  # seconds that the kernel's second walk along a path may take
 _ASK_AGAIN = 2.0  # seconds until the index may know more of a thread
 _MOVES = 3  # times that a thread's files may be moved while we look at them
 _ATTEMPTS = 4  # at a content that is replaced again and again while we look
+_SEARCHES = frozenset({Kind.SEARCH_README, Kind.SEARCH_PROBLEMS, Kind.HITS, Kind.INCOMPLETE})
 
 
 class Announced(NamedTuple):
@@ -102,8 +104,16 @@ class Contents:
     """
 
     def __init__(
-        self, engine: Engine, tree: Tree, files: StoreFiles, readme: bytes, times: Times, operations: str | None = None
+        self,
+        engine: Engine,
+        tree: Tree,
+        files: StoreFiles,
+        readme: bytes,
+        times: Times,
+        operations: str | None = None,
+        searches: Callable[[Node], Awaitable[bytes]] | None = None,
     ) -> None:
+        self._searches = searches  # what the files below search/ say
         self._engine = engine
         self._tree = tree
         self._files = files
@@ -111,6 +121,7 @@ class Contents:
         self._operations = operations  # the path of the journal
         self.backings: Backings | None = None  # where the kernel may read files by itself
         self._times = times
+        self.turns = TurnFolders(engine, tree)
         self._fds = OpenFiles(files)
         self._known: Recent[int, Derived] = Recent(KNOWN)
         self._full: Recent[int, Derived] = Recent(PROJECTIONS, _weight)
@@ -125,6 +136,9 @@ class Contents:
         self._handles: dict[int, _Handle] = {}
         self._next_handle = 1
         self._renewals: dict[int, freshness.Share] = {}
+        self._unchanged: Recent[int, bytes] | None = (
+            None  # files about families since the last change: their generations
+        )
 
     # What the kernel is told
 
@@ -205,6 +219,9 @@ class Contents:
             return self._tell(ino, node, known, known.size)
         if node.kind is Kind.README:
             return self._tell(ino, node, self._readme, self._readme.size)
+        if node.kind is Kind.TURN_FILE:
+            made = None if ino in self._open else self.turns.known(node)
+            return None if made is None else self._tell(ino, node, Derived.of(made), made.size)
         if node.kind not in (Kind.STORE_FILE, Kind.ROLLOUT) or ino in self._open:
             return None
         path = node.name
@@ -287,6 +304,14 @@ class Contents:
         self._handles[number] = _Handle(ino, state)
         return number, keep
 
+    async def whole(self, node: Node) -> bytes:
+        """The content of a small file now. Raises OSError where it can't be given."""
+        pinned = reader(await self._version(node, with_extents=True), self._fds)
+        try:
+            return pinned.read(0, pinned.size)
+        finally:
+            pinned.close()
+
     def backing(self, handle: int) -> int | None:
         """The number of the file that the kernel is to read for a handle; None when it is to ask us."""
         return self._handles[handle].state.backing
@@ -366,6 +391,8 @@ class Contents:
             return self._journal()
         if node.kind is Kind.STORE_FILE:
             return Plain.of(node.name, self._files.shown(node.name))
+        if node.kind in _SEARCHES and self._searches is not None:
+            return Literal(await self._searches(node))
         if node.kind is Kind.ROLLOUT:
             rollout = self._tree.rollout_names(node.thread)[node.name]
             if not rollout.compressed:
@@ -429,6 +456,8 @@ class Contents:
     def _holds(self, node: Node, projection: Projection) -> bool:
         if node.kind is Kind.STORE_VIEW:
             return not self._renewals[node.ino].is_due()
+        if node.kind is Kind.FAMILY:
+            return self._unchanged is not None and self._unchanged.get(node.ino) == projection.generation
         if node.kind is Kind.ROLLOUT:
             return all(self._is_same(one) for one in projection.basis)
         return self._engine.store.is_current(node.thread, projection)
@@ -445,9 +474,23 @@ class Contents:
         if isinstance(node.view, StoreView):
             with self._renewals.setdefault(node.ino, freshness.Share()):
                 return await self._engine.project_store(node.view)
+        if node.kind is Kind.TURN_FILE:
+            return await self.turns.file(node)
+        if isinstance(node.view, FamilyView):
+            unchanged = self._unchanged  # another one if something happens meanwhile
+            made = await self._engine.project_family(node.thread, node.view)
+            if unchanged is not None:
+                unchanged.put(node.ino, made.generation)
+            return made
         if isinstance(node.view, View):
             return await self._engine.project(node.thread, node.view)
         return await self._engine.project_rollout(self._tree.rollout_names(node.thread)[node.name])
+
+    def note(self, *, watched: bool) -> None:
+        """Something happened to the store, so what follows from all of it may be different; or, unless it is watched,
+        may be at any moment.
+        """
+        self._unchanged = Recent(KNOWN) if watched else None
 
     def forget(self, thread: str) -> None:
         """Make everything about a thread anew when it is asked for."""

@@ -102,6 +102,11 @@ def is_object(data: bytes) -> bool:
     return _without_dry_run(data[:LARGEST].decode("utf-8", "replace"))[0].startswith("{")
 
 
+def is_blank(data: bytes) -> bool:
+    """True for white space."""
+    return bool(data) and not data.decode("utf-8", "replace").strip()
+
+
 def is_dry_run(data: bytes) -> bool:
     """True for a text in `compact` that is only to be told."""
     return _without_dry_run(data[:LARGEST].decode("utf-8", "replace"))[1]
@@ -178,6 +183,8 @@ def _compaction(text: str, *, is_whole: bool) -> Request | None:
             f"{_short(text.strip())} alone is no request to compact, and taken for a summary it would become the "
             f"model's memory. {_HINTS['compact']} {_FORCED}"
         )
+    if body.startswith(usage("compact").decode().strip()):  # somebody opened the file in an editor, and wrote below
+        _refuse(f"the text begins with the usage text of this file: nothing was done. Take that out. {_FORCED}")
     if is_whole and _OTHER_USAGE.fullmatch(body):
         _refuse(f"this is a usage text of rolloutfs, changed or of another version: nothing was done. {_FORCED}")
     return _summary(body if dry_run else text, dry_run=dry_run)
@@ -327,12 +334,15 @@ def as_line(document: Json) -> bytes:
     try:
         return orjson.dumps(document) + b"\n"
     except (TypeError, orjson.JSONEncodeError):
-        clean = {key: _clean(value) for key, value in document.items()}
-        return orjson.dumps(clean, default=str) + b"\n"
+        return orjson.dumps(_clean(document), default=str) + b"\n"
 
 
 def _clean(value: object) -> object:
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_clean(key): _clean(one) for key, one in value.items()}
+    return [_clean(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def usage(file: str) -> bytes:
@@ -372,12 +382,13 @@ _TEXTS: Final = {
     "compact": """\
 # rolloutfs: compact makes a summary the model's memory of this thread; the log keeps everything. All that is written
 # until the file is closed, or the answer is read, is one summary; a JSON object is a request of its own:
-#     cat summary.md > compact                        this text is the summary, whatever it says
+#     cat ~/summary.md > compact                      this text is the summary, whatever it says
 #     echo '{"strategy":"recent"}' > compact          no summary, only the newest messages of the user
 #     echo '{"strategy":"auto"}' > compact            the program named in config.toml writes the summary
 #     echo '{"summary":"TEXT"}' > compact             this text, also when it is one word, or begins like JSON
-#     (printf 'dry-run '; cat summary.md) > compact   only tell what would be done; also dry-run {"strategy":…}
-# A writer that dies midway leaves half a summary, which can't be told from a whole one: write it to a file first.
+#     (printf 'dry-run '; cat ~/summary.md) > compact only tell what would be done; also dry-run {"strategy":…}
+# A writer that dies midway leaves half a summary, which can't be told from a whole one: write it to a file first,
+# outside of the mount. An empty file asks for nothing, and leaves the last answer where it is.
 """
     + _ANSWERS.replace("{file}", "compact").replace("{example}", '{"strategy":"recent","dry_run":true}'),
 }

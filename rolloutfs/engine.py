@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, cast
 
@@ -15,18 +16,24 @@ from threadstore.errors import StoreError
 from threadstore.locks import writer_lock
 from threadstore.names import RolloutFile
 from threadstore.neighbours import Edges
-from threadstore.projection import Outline, Projection, StoreView, View
+from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
 from threadstore.seen import Seen
+from threadstore.spines import Spine, spines
 from threadstore.store import Links, ThreadStore, Times
+from threadstore.summaries import Title
+from threadstore.turnfiles import Files
 
 from rolloutfs import worker
+from rolloutfs.backlog import Todo
 from rolloutfs.control import Request
+from rolloutfs.findings import Found
 from rolloutfs.perform import Result, failure, perform
 from rolloutfs.pool import InterruptedJobError, Pool
 from rolloutfs.tree import Store
 
 SMALL = 256 << 10  # bytes of log that a projection made in place may read
 OPERATION_SECONDS = 30.0  # that a fork, revert or compaction may take: who asked for it can't be interrupted
+AT_ONCE = 20  # threads of which may be read in place what views show
 FEW = 500  # rollouts whose first lines may be read in place
 
 
@@ -44,9 +51,18 @@ class FullStore(Store, Protocol):
     def recall(self, thread_id: str, view: View) -> Projection | None: ...  # noqa: D102
     def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
     def project_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
+    def project_family(self, thread_id: str, view: FamilyView) -> Projection: ...  # noqa: D102
+    def is_small_family(self, thread_id: str, most: int) -> bool: ...  # noqa: D102
+    def project_turn(self, thread_id: str, name: str | None = None) -> dict[str, Files]: ...  # noqa: D102
     def project_rollout(self, rollout: RolloutFile) -> Projection: ...  # noqa: D102
     def project_store(self, view: StoreView) -> Projection: ...  # noqa: D102
     def links(self, thread_id: str) -> Links: ...  # noqa: D102
+    @property
+    def version(self) -> int: ...  # noqa: D102
+    def status(self, rollout: RolloutFile) -> Basis: ...  # noqa: D102
+    def naming(self) -> tuple[Basis, ...]: ...  # noqa: D102
+    def titles(self) -> Iterator[tuple[str, Title]]: ...  # noqa: D102
+    def title(self, thread_id: str) -> Title: ...  # noqa: D102
     def unread_heads(self) -> list[RolloutFile]: ...  # noqa: D102
     def learn_edges(self, rollouts: list[RolloutFile], found: Edges) -> None: ...  # noqa: D102
     def cost(self, thread_id: str) -> int: ...  # noqa: D102
@@ -70,7 +86,7 @@ class Engine:
         """True for a thread that is projected in place: sending it to a worker would cost more."""
         try:
             return self.store.cost(thread) <= self._small
-        except OSError:  # moved since the folders were read: whoever reads it looks again
+        except (KeyError, OSError):  # moved since the folders were read: whoever reads it looks again
             return False
 
     async def project(self, thread: str, view: View) -> Projection:
@@ -84,6 +100,12 @@ class Engine:
         """Every derived file of a thread that is small; nothing of another one."""
         return self.store.project_all(thread) if self.is_small(thread) else {}
 
+    async def project_turn(self, thread: str, turn: str) -> dict[str, Files]:
+        """The files of a turn; of a small thread those of all turns. KeyError when there is no such turn."""
+        if self._pool is None or self.is_small(thread):
+            return self.store.project_turn(thread)
+        return await self._pool.run(worker.project_turn, thread, turn)
+
     async def project_rollout(self, rollout: RolloutFile) -> Projection:
         """A compressed rollout, decoded into the spool."""
         if self._pool is None or self._packed(rollout) <= self._small // 8:
@@ -96,6 +118,19 @@ class Engine:
             return self.store.project_store(view)
         return await self._pool.run(worker.project_store, view)
 
+    async def project_family(self, thread: str, view: FamilyView) -> Projection:
+        """One derived file of the family of a root."""
+        await self.links(thread)  # and thereby those of all others
+        if self._pool is None or self.store.is_small_family(thread, self._small):
+            return self.store.project_family(thread, view)
+        return await self._pool.run(worker.project_family, thread, view)
+
+    async def search(self, name: str, todo: Todo) -> Found:
+        """What a query finds, see `findings`; never made in place, since it may take seconds."""
+        if self._pool is None:
+            raise OSError(errno.EAGAIN, "The mount can't search yet")
+        return await self._pool.run(worker.search, name, todo)
+
     async def links(self, thread: str) -> Links:
         """The links of a thread to others."""
         if self._pool is not None:
@@ -103,6 +138,12 @@ class Engine:
             if len(unread) > FEW:
                 self.store.learn_edges(unread, await self._pool.run(worker.edges, tuple(unread)))
         return self.store.links(thread)
+
+    async def spines(self, threads: tuple[str, ...], *, whole: bool) -> list[Spine | None]:
+        """What views show of some threads, sorted by id."""
+        if self._pool is None or (len(threads) <= AT_ONCE and all(map(self.is_small, threads))):
+            return spines(cast("ThreadStore", self.store), threads, whole=whole)
+        return await self._pool.run(worker.spines_of, threads, whole)
 
     def look(self, thread: str) -> Seen | None:
         """The state of a thread now; None for one that can't be told."""

@@ -19,6 +19,7 @@ class Exit(IntEnum):
     REFUSED = 8
     FAILED = 9
     PROBLEMS = 10
+    UNTOLD = 11
     INTERRUPTED = 130
 
 
@@ -29,3 +30,7 @@ class MountError(Exception):
         super().__init__(message)
         self.message = message
         self.code = code
+
+
+class UnprintableError(OSError):
+    """The output can't be written."""

@@ -2,8 +2,9 @@
 
 One write is one request, and the same again is another one.  Only after a write that failed it isn't, because Python
 repeats that when it closes the file: so a handle remembers what it was asked last, and the same bytes right after an
-error get the same error.  No program repeats a write that succeeded.  A summary is what is written over a handle until
-its answer is read, or the handle is closed (see `texts`).
+error get the same error, unless its answer was read in between.  No program repeats a write that succeeded.  A summary
+is what is written over a handle until its answer is read, or the handle is closed (see `texts`).  Blanks ask for
+nothing; when nothing else has come by then, that is the answer, so that an older one isn't taken for it.
 
 People act on what they have seen.  So a handle knows the state that the thread was in when it was opened, and after
 each answer the state that the answer is about: a request to change a thread that has changed since is refused.
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import trio
 from threadstore.errors import StoreError
@@ -73,9 +75,10 @@ class _Unwritten:
 @dataclass(slots=True)
 class _Handle:
     """`payload` and `result` are the last request and what came of it, `ended` when that was (s, monotonic); `seen` is
-    the thread as who uses the handle knows it, None for any; `text` a summary that has not ended; `refused` the first
-    piece of one that was refused, of which the rest may follow; `content` what is being read, and `origin` the offset
-    at which it begins.
+    the thread as who uses the handle knows it, None for any; `text` a summary that has not ended; `blank` white space,
+    while nothing else was written; `refused` the first piece of a text that was refused, of which the rest may follow;
+    `unread` says that the answer to the last request was not read; `content` what is being read, and `origin` the
+    offset at which it begins.
     """
 
     thread: str
@@ -88,8 +91,15 @@ class _Handle:
     seen: Seen | None = None
     text: Text | None = None
     refused: bytes | None = None
+    blank: bytes = b""
+    unread: bool = False
     content: bytes | None = None
     origin: int = 0
+
+    @property
+    def is_open_ended(self) -> bool:
+        """True while something was written to which there is no answer until it ends."""
+        return self.text is not None or bool(self.blank)
 
 
 class ControlFiles:
@@ -106,6 +116,7 @@ class ControlFiles:
         self._next = FIRST
         self._jobs: dict[str, _Job] = {}
         self._unwritten: dict[str, _Unwritten] = {}
+        self._held: WeakValueDictionary[str, Text] = WeakValueDictionary()  # who locked a thread last
         self.ending: set[trio.Event] = set()
         self._nursery: trio.Nursery | None = None
 
@@ -164,7 +175,7 @@ class ControlFiles:
         """
         handle = self._handles[number]
         async with handle.lock:
-            if handle.text is None:
+            if not handle.is_open_ended:
                 return
             await self._end(handle)
             result = handle.result
@@ -174,7 +185,7 @@ class ControlFiles:
     async def release(self, number: int) -> None:
         """Close a handle. What runs in the background goes on, and a text that has come in is used."""
         handle = self._handles.pop(number)
-        if handle.text is None:
+        if not handle.is_open_ended:
             return
         done = trio.Event()
         self.ending.add(done)
@@ -196,10 +207,11 @@ class ControlFiles:
     async def read(self, number: int, offset: int, length: int) -> bytes:
         """Bytes of the answer to what this handle asked; if it asked nothing, of what a fresh open shows."""
         handle = self._handles[number]
-        if handle.text is not None or handle.lock.locked():  # else there is nothing to wait for, which costs a turn
+        if handle.is_open_ended or handle.lock.locked():  # else there is nothing to wait for, which costs a turn
             async with handle.lock:
                 await self._end(handle)
-        handle.refused = None
+        handle.refused, handle.unread = None, False
+        handle.payload = b""  # who has read the answer and writes the same again means it
         if offset < handle.origin:
             handle.origin = 0
         at = offset - handle.origin
@@ -245,7 +257,13 @@ class ControlFiles:
             handle.refused = data if handle.file == "compact" else None
             return await self._answered(handle, data, _refused(handle, error))
         if request is None:
+            if handle.result is None and control.is_blank(data) and not control.is_usage(handle.file, data, offset):
+                handle.blank = data
+                handle.origin, handle.content = offset + len(data), None
             return None
+        if request.may_go_on and handle.unread:  # a text begins, or is it the rest of something?
+            handle.refused = data
+            return await self._answered(handle, data, refusal(request, handle.thread, errno.EINVAL, _AFTER))
         if request.may_go_on:
             return await self._begin(handle, data)
         return await self._carry_out(handle, request, data)
@@ -259,6 +277,8 @@ class ControlFiles:
                 result, job = await self._start(handle.thread, request, data, expected)
             else:
                 held = text is not None and text.is_held
+                if not held and not request.dry_run and request.op != "fork":
+                    self._refuse_held(handle.thread)
                 result = await self._engine.operate(handle.thread, request, expected, held=held)
         except RefusedError as error:
             result = _refused(handle, error)
@@ -280,6 +300,8 @@ class ControlFiles:
     async def _answered(self, handle: _Handle, data: bytes, result: Result, job: _Job | None = None) -> Result:
         """Remember what came of a request, and let everybody know."""
         handle.payload, handle.result, handle.ended, handle.job = data, result, time.monotonic(), job
+        handle.blank = b""
+        handle.unread = not result.code
         if handle.seen is not None:
             handle.seen = result.seen or self._look(handle)
         if job is None:
@@ -303,6 +325,7 @@ class ControlFiles:
         if result.code:
             return result
         handle.text, handle.payload, handle.result, handle.job = text, b"", None, None  # no answer yet
+        handle.blank = b""
         if self._nursery is not None:
             self._nursery.start_soon(self._watch, handle, text)
         self._changed(handle.thread)  # who asks from now on is told when it is done
@@ -341,7 +364,9 @@ class ControlFiles:
             if control.is_dry_run(text.data):
                 await text.let_go()  # who only wants to be told needs no lock
             elif not text.is_held:
+                self._refuse_held(handle.thread)
                 await text.hold(self._engine, handle.thread)
+                self._held[handle.thread] = text
                 trial = Request("compact", strategy="summary", summary="", dry_run=True)
                 result = await self._engine.operate(handle.thread, trial, handle.seen, held=True)
                 result = dataclasses.replace(result, answer=result.answer | {"dry_run": False})
@@ -368,6 +393,8 @@ class ControlFiles:
         """Use the text that has come in, if there is one."""
         text, handle.text = handle.text, None
         if text is None:
+            if handle.blank:
+                await self._answered(handle, handle.blank, refusal(Request(handle.file), handle.thread, *_BLANK))
             return
         ended = failure(Request("compact"), handle.thread, errno.EIO, "the mount was ended before the text was used.")
         result: Result | None = ended
@@ -426,6 +453,7 @@ class ControlFiles:
         lock = Text(b"")
         try:
             if not request.dry_run:
+                self._refuse_held(thread)
                 await lock.hold(self._engine, thread)  # whoever has it now may still have it in the end
             result = await self._engine.operate(thread, trial, expected, held=lock.is_held)
         finally:
@@ -445,6 +473,12 @@ class ControlFiles:
         self._jobs[thread] = job
         self._nursery.start_soon(self._summarize, job, program, history)
         return Result(0, job.answer, seen=_seen(history)), job
+
+    def _refuse_held(self, thread: str) -> None:
+        """Say who has the writer's lock of a thread, where it is another handle of ours."""
+        text = self._held.get(thread)
+        if text is not None and text.is_held:
+            raise RefusedError(errno.EBUSY, _HELD.format(thread=thread))
 
     def _refuse_second(self, thread: str) -> None:
         job = self._jobs.get(thread)
@@ -487,6 +521,15 @@ def _seen(history: Projection) -> Seen:
     return Seen.of(history.basis[0])
 
 
+_AFTER = (
+    "this text comes after a request of the same handle whose answer wasn't read, so it may be the rest of that: "
+    "nothing was done. Read the answer, or open the file again, before the next text."
+)
+_HELD = (
+    "a summary for thread {thread} is being written over another handle of this mount. Close that one, or let it be "
+    f"idle for {texts.IDLE:g} s, then try again."
+)
+_BLANK = (errno.EINVAL, "nothing but blanks was written: nothing was done.")
 _REST = (
     "this comes after a text that was refused, so it may be the rest of it: nothing was done. "
     "Read the answer of the handle, or open the file again, before the next request."

@@ -1,60 +1,32 @@
-"""Text from a store on its way to a terminal (FAULTS 22): the one function that makes it harmless.
-
-A thread's name, folder or words may hold escape sequences that a terminal obeys, newlines that forge a line, and
-marks that turn the order of letters around. Blanks of any kind become one blank, everything else that isn't shown as
-itself becomes its code point, as in `\\x1b` or `\\u202e`, so that it is seen and nothing is lost silently.
+"""Text from a store on its way to a terminal (FAULTS 22): as `threadstore.terminal` shows it, between quotation marks
+or in JSON.
 """
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import Any
 
+from threadstore.terminal import PLAIN, UNSAFE, harmless
+
 from rolloutfs.control import as_line
 
-#: Control and format characters, surrogates, private and unassigned ones, separators of lines and paragraphs.
-_UNSAFE = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
-_PLAIN = re.compile(r"[\x20-\x7e]*")
-_BLANKS = re.compile(r"[ \t\r\n\v\f\x85\u2028\u2029]+")
-_MARKS = 3  # combining marks that a letter may carry; more of them climb over other lines
-
-
-def harmless(text: str) -> str:
-    """One line of text that a terminal shows as it is."""
-    text = _BLANKS.sub(" ", text).strip()
-    if _PLAIN.fullmatch(text):
-        return text
-    shown: list[str] = []
-    marks = 0
-    for character in text:
-        category = unicodedata.category(character)
-        marks = marks + 1 if category in ("Mn", "Me") else 0
-        if category in _UNSAFE or marks > _MARKS:
-            shown.append(_code(character))
-        else:
-            shown.append(" " if category == "Zs" else character)
-    return "".join(shown)
+__all__ = ["harmless", "is_harmless", "json_line", "quoted"]
 
 
 def quoted(text: str) -> str:
-    """The same between quotation marks, for a sentence."""
+    """One line of text between quotation marks, for a sentence."""
     return f"'{harmless(text)}'"
-
-
-def _code(character: str) -> str:
-    number = ord(character)
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def json_line(document: dict[str, Any]) -> str:
     """A JSON object on one line that means the same and holds no character that a terminal would obey."""
     text = as_line(document).decode().rstrip("\n")
-    return text if _PLAIN.fullmatch(text) else "".join(map(_in_json, text))
+    return text if PLAIN.fullmatch(text) else "".join(map(_in_json, text))
 
 
 def _in_json(character: str) -> str:
-    if unicodedata.category(character) not in _UNSAFE:
+    if unicodedata.category(character) not in UNSAFE:
         return character
     number = ord(character)
     if number < 0x10000:

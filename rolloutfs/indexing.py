@@ -44,12 +44,20 @@ class Indexing:
         self._path = path
         self._is_watched = is_watched
         self._changed: set[str] = set()
+        self._entering: tuple[str, ...] | None = None  # besides `_changed`; None: nobody knows what else
         self._wake = trio.Event()
 
     def note(self, threads: set[str]) -> None:
         """Threads that have changed."""
         self._changed |= threads
         self._wake.set()
+
+    def lagging(self) -> tuple[str, ...] | None:
+        """The threads that have changed and may not be entered yet; None when it isn't known which."""
+        if self._entering is None or not self._is_watched():
+            return None
+        found = {*self._changed, *self._entering}
+        return tuple(sorted(found)) if len(found) <= _MANY else None
 
     async def run(self, pool: Pool) -> None:
         """Work until cancelled, or until the index can't be written. A damaged one is thrown away by the first pass and
@@ -62,10 +70,14 @@ class Indexing:
                     await self._pass(pool)
                     await self._follow(pool)
             except Exception as error:  # noqa: BLE001  nothing depends on it, so nothing may end with it
+                self._entering = None
                 log.info("Attempt %d: the index %s can't be kept (%r).", attempt + 1, self._path, error)
 
     async def _pass(self, pool: Pool) -> None:
         """Look at every thread."""
+        is_watched = self._is_watched()
+        if self._entering is not None:
+            self._entering = (*self._entering, *self._changed)
         self._changed.clear()
         last: str | None = ""
         entered = 0
@@ -76,6 +88,7 @@ class Indexing:
                 continue
             last, entered = progress.last, entered + progress.entered
         log.info("The index has all threads; %d had changed.", entered)
+        self._entering = () if is_watched and self._is_watched() else None
 
     async def _follow(self, pool: Pool) -> None:
         """Enter what changes, until that is so much, or has gone on for so long, that a pass is better."""
@@ -89,8 +102,10 @@ class Indexing:
             if len(self._changed) > _MANY:
                 return
             threads, self._changed = tuple(sorted(self._changed)), set()
+            self._entering = threads
             if not (await pool.run(worker.index_some, threads)).is_done:
                 self._changed |= set(threads)
                 await trio.sleep(_BUSY)
+            self._entering = ()
         if not self._is_watched():
             await trio.sleep(UNWATCHED)

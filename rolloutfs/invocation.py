@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 
-from rolloutfs.errors import Exit, MountError
+from rolloutfs.errors import Exit, MountError, UnprintableError
 
 
 def default_store() -> str:
@@ -19,16 +21,19 @@ def default_store() -> str:
 
 def finish(run: Callable[[], None]) -> None:
     """Run a command; show a refusal as one sentence and end with its code."""
-    try:
-        run()
-    except MountError as error:
-        click.echo(f"rolloutfs: {error.message}", err=True)
-        sys.exit(error.code)
-    sys.exit(Exit.DONE)
+    code = Exit.DONE
+    with printing():
+        try:
+            run()
+            _flush()
+        except MountError as error:
+            complain(error.message)
+            code = error.code
+    sys.exit(code)
 
 
 def answer(run: Callable[[], Exit | None]) -> None:
-    """Run a command that only tells something. A reader that goes away, as `head` does, is no error."""
+    """Run a command that only tells something."""
     from threadstore.errors import StoreError
 
     from rolloutfs.harmless import harmless
@@ -36,34 +41,82 @@ def answer(run: Callable[[], Exit | None]) -> None:
     code: Exit | None = None
     if hasattr(sys.stdout, "reconfigure"):  # a terminal of another encoding shows codes instead of failing
         sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        code = run()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _let_go_of_stdout()
-    except KeyboardInterrupt:
-        _let_go_of_stdout()
-        code = Exit.INTERRUPTED
-    except MountError as error:
-        click.echo(f"rolloutfs: {error.message}", err=True)
-        code = error.code
-    except StoreError as error:
-        click.echo(f"rolloutfs: {harmless(error.message)}", err=True)
-        code = Exit.FAILED
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"rolloutfs: {harmless(f'{where}{error.strerror or error}')}.", err=True)
-        code = Exit.FAILED
-    except (click.ClickException, click.exceptions.Exit):
-        raise
-    except Exception as error:  # noqa: BLE001  nobody thought of it: a sentence, not a trace
-        told = f"an error of rolloutfs itself, please report it: {type(error).__name__}: {error}"
-        click.echo(f"rolloutfs: {harmless(told)}", err=True)
-        code = Exit.INTERNAL
+    with printing():
+        try:
+            code = run()
+            _flush()
+        except KeyboardInterrupt:
+            let_go_of_stdout()
+            code = Exit.INTERRUPTED
+        except MountError as error:
+            complain(error.message)
+            code = error.code
+        except StoreError as error:
+            complain(harmless(error.message))
+            code = Exit.FAILED
+        except OSError as error:
+            if _is_unprintable(error):
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            complain(f"{harmless(f'{where}{error.strerror or error}')}.")
+            code = Exit.FAILED
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except Exception as error:  # noqa: BLE001  nobody thought of it: a sentence, not a trace
+            told = f"an error of rolloutfs itself, please report it: {type(error).__name__}: {error}"
+            complain(harmless(told))
+            code = Exit.INTERNAL
     sys.exit(Exit.DONE if code is None else code)
 
 
-def _let_go_of_stdout() -> None:
+def complain(message: str) -> None:
+    """One line on stderr, if anybody can be told."""
+    with contextlib.suppress(OSError):
+        click.echo(f"rolloutfs: {message}", err=True)
+
+
+def mention(line: str) -> None:
+    """A line about what was done. That it can't be printed neither stops nor undoes anything."""
+    try:
+        click.echo(line)
+    except OSError as error:
+        let_go_of_stdout()
+        if not isinstance(error, BrokenPipeError):
+            complain(f"{line} (This could not be printed to stdout: {error.strerror}.)")
+
+
+@contextlib.contextmanager
+def printing() -> Iterator[None]:
+    """What to do when stdout can't take it: a reader that goes away, as `head` does, is no error, a full disk is."""
+    try:
+        yield
+    except OSError as error:
+        if not _is_unprintable(error):
+            raise
+        let_go_of_stdout()
+        if error.errno == errno.EPIPE:
+            sys.exit(Exit.DONE)
+        complain(f"the output can't be written: {error.strerror}.")
+        sys.exit(Exit.FAILED)
+
+
+def _is_unprintable(error: OSError) -> bool:
+    """True for an error of stdout: no other file is a pipe, and it still holds what it could not write."""
+    if isinstance(error, BrokenPipeError | UnprintableError):
+        return True
+    try:
+        _flush()
+    except OSError:
+        return True
+    return False
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # who closed it wants to hear nothing
+        sys.stdout.flush()
+
+
+def let_go_of_stdout() -> None:
     """Nobody reads it: what is left in its buffer goes nowhere, without a complaint at the end of Python."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

@@ -99,7 +99,7 @@ class Journal:
     def unwritten(self, error: Exception) -> str:
         """What an answer says when it could not be added."""
         why = (error.strerror if isinstance(error, OSError) else None) or f"{type(error).__name__}: {error}"
-        return f"operations.jsonl could not be written ({self.path}: {why}): this answer is not in it."
+        return f"The file operations.jsonl could not be written ({self.path}: {why}): this answer is not in it."
 
     # Reading
 

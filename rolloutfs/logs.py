@@ -24,9 +24,19 @@ def log_file(mountpoint: str) -> Path:
     return Path(platformdirs.user_state_dir("rolloutfs")) / f"{name}.log"
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """False where pyfuse3 tells that nobody waits for an answer: its program was killed, or the mount has ended."""
+    return not (record.name == "pyfuse3" and "fuse_reply_" in str(record.msg) and record.args == _NOBODY)
+
+
+_NOBODY = (os.strerror(errno.ENOENT),)
+
+
 def to_terminal(level: int = logging.WARNING) -> None:
     """Log to stderr. SIGUSR1 writes the stack of every thread there."""
     logging.basicConfig(level=level, format=_FORMAT, stream=sys.stderr, force=True)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_news)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 

@@ -54,6 +54,10 @@ class Recent(Generic[K, V]):
     def __contains__(self, key: object) -> bool:
         return key in self._items
 
+    def items(self) -> list[tuple[K, V]]:
+        """All keys with their values, the one used longest ago first; none of them counts as used."""
+        return [(key, value) for key, (value, _) in self._items.items()]
+
     def clear(self) -> None:
         """Forget everything."""
         self._items.clear()

@@ -26,19 +26,33 @@ from typing import NoReturn
 
 import pyfuse3
 import trio
+from threadstore import databases
 from threadstore.errors import StoreError
 from threadstore.filestates import RememberedStates
 from threadstore.index import IndexReader
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import checks, identity, indexing, journal, logs, notify, passthrough, readme, requestloop, spoolfolder
+from rolloutfs import (
+    checks,
+    identity,
+    indexing,
+    journal,
+    logs,
+    notify,
+    passthrough,
+    readme,
+    requestloop,
+    spoolfolder,
+    zones,
+)
 from rolloutfs.config import MountSettings
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
+from rolloutfs.guarding import WAITING
 from rolloutfs.journal import Journal
 from rolloutfs.mounttable import SUBTYPE
-from rolloutfs.operations import WAITING, Operations
+from rolloutfs.operations import Operations
 from rolloutfs.passthrough import Door
 from rolloutfs.pool import open_pool
 from rolloutfs.spoolfolder import SpoolFolder
@@ -66,13 +80,14 @@ class Request:
     read_only: bool = False
     with_index: bool = True
     passthrough: bool = False
+    zone: str = "UTC"
 
     @classmethod
     def of(cls, store: str, mountpoint: str, settings: MountSettings) -> Request:
         """A mount with settings from the command line, the environment and the config."""
         options = frozenset({"allow_other"} if settings.allow_other else ())
         how = (settings.foreground, settings.replace, options, settings.read_only, settings.index, settings.passthrough)
-        return cls(store, mountpoint, *how)
+        return cls(store, mountpoint, *how, zone=settings.zone)
 
 
 def mount(request: Request, say: Callable[[str], None]) -> None:
@@ -83,6 +98,7 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
     """
     logs.to_terminal()
     manager = notify.take()
+    zones.find(request.zone)
     root = checks.store_root(request.store)
     checks.fuse()
     place = checks.mountpoint(request.mountpoint, root, replace=request.replace)
@@ -140,19 +156,21 @@ class _Server:
         self._spool = spool
         self._place = Place(store.root, spool.path, index)
         self._engine = Engine(store, None)
-        self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only)
+        zone = zones.find(request.zone)
+        self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only, zone=zone)
         self._door = _door(mountpoint, request) if request.passthrough else None
-        if self._door is not None:
-            self._operations.serve_through(self._door)
-            pyfuse3.init(self._operations, self._door.path, set())
-            return
         wanted = {*pyfuse3.default_options, f"fsname={SUBTYPE}", f"subtype={SUBTYPE}", *request.options}
         if request.read_only:
             wanted.add("ro")
+        if self._door is not None:  # which has mounted already
+            self._operations.serve_through(self._door)
+            mountpoint, wanted = self._door.path, set()
         try:
             with identity.while_mounting():
                 pyfuse3.init(self._operations, mountpoint, wanted)
         except RuntimeError as error:
+            if self._door is not None:
+                self._door.close(unmount=True)
             raise MountError(
                 f"The mount was refused ({error}); the reason stands above.{_hint(request.options)}", Exit.FUSE
             ) from error
@@ -212,7 +230,8 @@ class _Server:
 
     async def _watch(self) -> None:
         """Hear of changes to the store, where that can be done."""
-        watch = open_watch(self._place.root, self._states, self._operations.note)
+        beside = databases.elsewhere(self._place.root)
+        watch = open_watch(self._place.root, self._states, self._operations.note, beside)
         if watch is not None:
             self._operations.use(watch)
             await watch.run()
@@ -224,6 +243,7 @@ class _Server:
         watched = self._operations.is_watched
         keeping = indexing.Indexing(self._index, watched)
         self._operations.touched = keeping.note
+        self._operations.searches.lagging = keeping.lagging
         async with open_pool(self._place) as pool:
             await keeping.run(pool)
 

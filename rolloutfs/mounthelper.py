@@ -15,7 +15,7 @@ import getopt
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import click
 
@@ -97,8 +97,7 @@ def _mount(call: Call) -> None:
         return
     from rolloutfs import config, mount
 
-    said = {"foreground": False, "read_only": given.read_only, "allow_other": given.allow_other}
-    said["passthrough"] = given.passthrough
+    said = {"foreground": False, **asdict(given)}
     mount.mount(
         mount.Request.of(call.store, call.mountpoint, config.mount_settings(said)),
         click.echo if call.verbose else lambda line: None,

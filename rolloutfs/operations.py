@@ -1,21 +1,18 @@
 """The thin layer between pyfuse3 and the tree: numbers to nodes, nodes to replies, errors to errno.
 
-Nothing is decided here.  Every handler goes through `guarded`, because an exception that leaves a handler ends the
-mount for everybody (pyfuse3#53), and a request that is never answered leaves its program unkillable.
+Nothing is decided here.
 
-What isn't defined stays at pyfuse3's default, ENOSYS, on purpose: the kernel then stops asking (flush, access,
-fsync; extended attributes, too, where there are no control files).
+What isn't defined stays at pyfuse3's default, ENOSYS, on purpose: the kernel then stops asking (flush, access;
+extended attributes, too, where there are no control files).
 """
 
 from __future__ import annotations
 
 import errno
-import functools
 import logging
 import os
-from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from collections.abc import Callable, Sequence
+from datetime import UTC, tzinfo
 
 import pyfuse3
 from pyfuse3 import (
@@ -34,82 +31,60 @@ from pyfuse3 import (
     XAttrNameT,
 )
 from threadstore import databases
-from threadstore.errors import StoreError
 from threadstore.names import is_thread_id, parse_rollout
 from threadstore.store import Links
 
-from rolloutfs import freshness, handles
+from rolloutfs import freshness, handles, labels
 from rolloutfs.answers import Answers, Kept
 from rolloutfs.attributes import BLOCK, Attributes, Clock, Describer
 from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
+from rolloutfs.guarding import guarded
 from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
 from rolloutfs.passthrough import Door
-from rolloutfs.requestloop import Waiting
+from rolloutfs.refusing import Refusing
+from rolloutfs.searches import Searches
+from rolloutfs.shelves import Shelves
+from rolloutfs.shelving import Shelving
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import README, ROOT, Kind, Listing, Node, Place, Tree, needs_links
+from rolloutfs.strays import is_stray
+from rolloutfs.tree import OF_TURNS, README, ROOT, TURN_FOLDERS, Kind, Listing, Node, Place, Tree, needs_links
 from rolloutfs.watch import Changes, Watch
-from rolloutfs.worker import code_of
 
 log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-#: Of all handlers of this process; pyfuse3 serves one mount a process.
-WAITING = Waiting()
-#: Requests by the name of their handler, since the mount.
-REQUESTS: Counter[str] = Counter()
-
-
-def guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Let a handler fail with an errno only, and count it."""
-    name = handler.__name__
-
-    @functools.wraps(handler)
-    async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        REQUESTS[name] += 1
-        WAITING.handlers += 1
-        try:
-            return await handler(*args, **kwargs)
-        except FUSEError:
-            raise
-        except (StoreError, OSError, KeyError) as error:
-            log.debug("%s%r: %s", handler.__name__, args[1:], error)
-            raise FUSEError(code_of(error)) from error
-        except Exception as error:
-            log.exception("%s%r failed", handler.__name__, args[1:])
-            raise FUSEError(errno.EIO) from error
-        finally:
-            WAITING.handlers -= 1
-
-    return wrapper
 
 
 def _nobody(_threads: set[str]) -> None:
     """Where nobody needs to know."""
 
 
-_LISTED = frozenset({Kind.LINEAGE, Kind.FORKS, Kind.AGENTS, Kind.ROLLOUTS})  # whose names come from the store
+_LISTED = frozenset(
+    {Kind.LINEAGE, Kind.FORKS, Kind.AGENTS, Kind.ROLLOUTS, Kind.FINDINGS}
+)  # whose names come from the store
 _APART = frozenset({ROOT, README})  # what is known of these doesn't depend on which threads there are
 _ERROR = b"user.rolloutfs.error"  # the extended attribute of control files
 
 
-class Operations(pyfuse3.Operations):
+class Operations(Refusing):
     """The tree of one store: everything can be read, and control files take requests unless it is read-only."""
 
     supports_dot_lookup = False
     enable_writeback_cache = False
 
-    def __init__(self, engine: Engine, readme: bytes, journal: Journal, *, read_only: bool = False) -> None:
-        super().__init__()
-        self._read_only = read_only
+    def __init__(
+        self, engine: Engine, readme: bytes, journal: Journal, *, read_only: bool = False, zone: tzinfo = UTC
+    ) -> None:
+        super().__init__(read_only=read_only)
         files = StoreFiles(engine.store.root)
-        clock = Clock(engine.store, files)
-        self.tree = Tree(engine.store, files, controls=not read_only)
-        self.contents = Contents(engine, self.tree, files, readme, clock.of_content, journal.path)
+        shelves = Shelves(zone)
+        self._shelving = Shelving(engine, shelves, self.is_watched)
+        self.searches = Searches(engine, self.is_watched)
+        clock = Clock(engine.store, files, self.searches.time, shelves)
+        self.tree = Tree(engine.store, files, controls=not read_only, shelves=shelves)
+        self.contents = Contents(
+            engine, self.tree, files, readme, clock.of_content, journal.path, self.searches.content
+        )
         self.controls = ControlFiles(engine, journal, self._changed)
         self._engine = engine
         self._describer = Describer(engine.store, files, self.tree, self.contents, clock, self.controls.size)
@@ -130,16 +105,24 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def lookup(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> EntryAttributes:
         """Find a name in a folder."""
+        parent = self._node(parent_inode)
+        if is_stray(parent, name):
+            raise FUSEError(errno.ENOENT)
         if self.controls.ending:
             await self.controls.settled()
         self._look(parent_inode)
-        parent = self._node(parent_inode)
         text = os.fsdecode(name)
         if parent.kind is Kind.THREADS and text not in self._engine.store and is_thread_id(text):
             self._engine.store.refresh()
-        if parent.kind in _LISTED:
+        if parent.kind is Kind.SEARCH:
+            await self.searches.look_up(text)
+        if parent.kind in TURN_FOLDERS:
+            node = await self.contents.turns.lookup(parent, text)
+        elif parent.kind in _LISTED:
             node = (await self._listing(parent)).find(text)
         else:
+            if parent.kind is Kind.SHELF:
+                await self._links(parent)
             node = self.tree.lookup(parent, text)
         kept = self._answers.of(node)
         entry = kept.entries.get(node.ino)
@@ -167,7 +150,8 @@ class Operations(pyfuse3.Operations):
         kept = self._answers.of(node)
         entry = kept.entries.get(inode)
         if entry is None or not entry.attr_timeout:
-            links = await self._links(node) if node.is_link else None
+            is_shown = node.is_link or (node.kind is Kind.SHELF and "/" in node.name)
+            links = await self._links(node) if is_shown else None
             entry = self._noted(kept, node, await self._describer.measure(inode, node, links))
         return entry
 
@@ -176,6 +160,8 @@ class Operations(pyfuse3.Operations):
         """The target of a link."""
         self._look(inode)
         node = self._node(inode)
+        if node.kind is Kind.TURN_LINK:
+            return FileNameT(os.fsencode(await self.contents.turns.target(node)))
         return FileNameT(os.fsencode(self.tree.target(node, await self._links(node))))
 
     # Folders
@@ -199,12 +185,12 @@ class Operations(pyfuse3.Operations):
         if start_id >= len(names):
             return
         self._look(folder.ino)
-        kept, kind = self._answers.of(folder), folder.kind
+        kept, kind, thread = self._answers.of(folder), folder.kind, folder.thread
         for position in range(start_id, len(names)):
             try:
                 node = listing.node(position)
-                if node.kind is not kind:
-                    kept, kind = self._answers.of(node), node.kind
+                if node.kind is not kind or node.thread != thread:
+                    kept, kind, thread = self._answers.of(node), node.kind, node.thread
                 entry = kept.entries.get(node.ino)
                 if entry is None or not entry.attr_timeout:
                     entry = self._noted(kept, node, self._describer.glance(node))
@@ -278,11 +264,6 @@ class Operations(pyfuse3.Operations):
         answer.f_namemax = 255
         return answer
 
-    # Nothing else can be written: EPERM, or EROFS
-
-    def _refuse(self, code: int) -> NoReturn:
-        raise FUSEError(errno.EROFS if self._read_only else code)
-
     @guarded
     async def setattr(
         self, inode: InodeT, attr: EntryAttributes, fields: SetattrFields, fh: FileHandleT | None, ctx: RequestContext
@@ -298,93 +279,40 @@ class Operations(pyfuse3.Operations):
             self._refuse(errno.EPERM)
         return self._entry(await self._describer.measure(inode, node, None))
 
-    @guarded
-    async def mknod(
-        self, parent_inode: InodeT, name: FileNameT, mode: ModeT, rdev: int, ctx: RequestContext
-    ) -> EntryAttributes:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: ModeT, ctx: RequestContext) -> EntryAttributes:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def symlink(
-        self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
-    ) -> EntryAttributes:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def rename(
-        self,
-        parent_inode_old: InodeT,
-        name_old: FileNameT,
-        parent_inode_new: InodeT,
-        name_new: FileNameT,
-        flags: FlagT,
-        ctx: RequestContext,
-    ) -> None:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def link(
-        self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext
-    ) -> EntryAttributes:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def create(
-        self, parent_inode: InodeT, name: FileNameT, mode: ModeT, flags: FlagT, ctx: RequestContext
-    ) -> tuple[FileInfo, EntryAttributes]:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
     # Extended attributes
 
     @guarded
     async def getxattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> bytes:
-        """Why the last request that came to nothing did, for a control file."""
-        error = self._error(inode) if name == _ERROR else None
-        if error is None:
+        """Of a control file, why the last request that came to nothing did; of a thread's folder, see `labels`."""
+        value = None if self._read_only or not name.startswith(labels.PREFIX) else await self._labels(inode, name)
+        if value is None:
             raise FUSEError(errno.ENOSYS if self._read_only else pyfuse3.ENOATTR)
-        return error
+        return value
 
     @guarded
     async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
         """The names that `getxattr` knows."""
         if self._read_only:
             raise FUSEError(errno.ENOSYS)
-        return [] if self._error(inode) is None else [XAttrNameT(_ERROR)]
-
-    def _error(self, inode: int) -> bytes | None:
         node = self._node(inode)
-        error = self.controls.error(node.thread) if node.kind is Kind.CONTROL else None
-        return None if error is None else error.encode("utf-8", "replace")
+        if node.kind is Kind.CONTROL:
+            return [] if self.controls.error(node.thread) is None else [XAttrNameT(_ERROR)]
+        return list(map(XAttrNameT, await self._labels_of(node))) if node.kind is Kind.THREAD else []
 
-    @guarded
-    async def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:
-        """There are none to set."""
-        self._refuse(errno.ENOTSUP)
+    async def _labels(self, inode: int, name: bytes) -> bytes | None:
+        """The value of an attribute of ours; None when there is none."""
+        node = self._node(inode)
+        if node.kind is Kind.CONTROL and name == _ERROR:
+            error = self.controls.error(node.thread)
+            return None if error is None else error.encode("utf-8", "replace")
+        if node.kind is not Kind.THREAD:
+            return None
+        return node.thread.encode() if name == labels.THREAD_ID else (await self._labels_of(node)).get(name)
 
-    @guarded
-    async def removexattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> None:
-        """There are none to remove."""
-        self._refuse(errno.ENOTSUP)
+    async def _labels_of(self, folder: Node) -> dict[bytes, bytes]:
+        self._look(folder.ino)
+        nodes = {node.view: node for node in self.tree.views(folder.thread)}
+        return await labels.of_thread(folder.thread, lambda view: self.contents.whole(nodes[view]))
 
     def serve_through(self, door: Door) -> None:
         """Let the kernel read large raw files by itself, where it can."""
@@ -398,6 +326,8 @@ class Operations(pyfuse3.Operations):
         if self._engine.store.is_scanned:  # what changed between that scan and the watch was heard by nobody
             self._engine.store.refresh()
         self._answers.start()
+        self._shelving.doubt()
+        self.contents.note(watched=True)
         self._heads_moved = True  # note them before anything is told for long
         self._describer.patience.watched = True
 
@@ -429,11 +359,13 @@ class Operations(pyfuse3.Operations):
         if self._watch is not None and not self._watch.is_active:
             self._describer.patience.watched = False
             self._answers.stop()
+            self.contents.note(watched=False)
 
     def _note(self, changes: Changes) -> None:
         store = self._engine.store
         touched: set[str] = set()
         self._answers.note(changes)
+        self.contents.note(watched=True)
         if changes.folders or changes.everything:
             touched = self._refresh()
             self._invalidate_root()
@@ -442,6 +374,7 @@ class Operations(pyfuse3.Operations):
                     _drop_entry(self.tree.threads, thread)
         if changes.everything:
             touched = set(store.thread_ids())
+            self._shelving.doubt()
         for path in changes.files:
             touched |= self.contents.heirs(path)
             rollout = parse_rollout(path)
@@ -454,9 +387,15 @@ class Operations(pyfuse3.Operations):
         for path in changes.folders:
             for place in self.tree.known_in_store(path):
                 self._renew(place)
+        self._shelving.forget(touched)
         for thread in touched:
             self._invalidate_thread(thread)
-        self.touched(touched)
+        self._tell(touched)
+
+    def _tell(self, threads: set[str]) -> None:
+        """Let those know who keep something of all threads."""
+        self.searches.note(threads)
+        self.touched(threads)
 
     def _refresh(self) -> set[str]:
         """Look for rollouts that came or went; their threads. What is said of these depends on which ones there are."""
@@ -474,11 +413,12 @@ class Operations(pyfuse3.Operations):
         for thread, path in now.items():
             if self._heads.get(thread, path) != path:
                 self._invalidate_thread(thread)
-                self.touched({thread})
+                self._tell({thread})
         self._heads = now
 
     def _changed(self, thread: str) -> None:
         """Make the kernel ask again for what an operation on a thread may have changed."""
+        self._shelving.forget({thread})
         self._invalidate_root()
         self._invalidate_thread(thread)
 
@@ -515,9 +455,16 @@ class Operations(pyfuse3.Operations):
             raise FUSEError(errno.ESTALE) from None
 
     async def _links(self, node: Node) -> Links | None:
+        """What the tree has to be told for a node; what it shows of others is brought up to date."""
+        if node.kind in (Kind.SHELF, Kind.SHELF_LINK):
+            await self._shelving.ready(node.name.partition("/")[0])
         return await self._engine.links(node.thread) if needs_links(node) else None
 
     async def _listing(self, folder: Node) -> Listing:
+        if folder.kind in TURN_FOLDERS:
+            return await self.contents.turns.listing(folder)
+        if folder.kind is Kind.FINDINGS:
+            return await self.searches.listing(self.tree, folder)
         kept = self._answers.of(folder)
         listing = kept.listings.get(folder.ino)
         if listing is None:
@@ -526,11 +473,13 @@ class Operations(pyfuse3.Operations):
 
     def _noted(self, kept: Kept, node: Node, attributes: Attributes) -> EntryAttributes:
         """An answer, kept unless something else than the store may change it: a request to a control file, the next
-        moment, or the end of somebody's reading an older content of the file.
+        moment, or the end of somebody's reading an older content of the file. Nor are those about single turns, which
+        are many.
         """
         entry = self._entry(attributes)
         if (
             node.kind is not Kind.CONTROL
+            and node.kind not in OF_TURNS
             and attributes.ino == node.ino
             and self.contents.is_steady(node)
             and self.contents.lasts(node)

@@ -15,6 +15,7 @@ class Options:
     read_only: bool | None = None
     allow_other: bool | None = None
     passthrough: bool | None = None
+    zone: str | None = None
 
 
 _GENERIC = frozenset(
@@ -63,7 +64,7 @@ def parse(values: Iterable[str], *, sloppy: bool = False) -> Options:
     """The meaning of options; of `ro` and `rw` the last one counts. MountError for one that we don't know, unless
     `sloppy` (mount -s).
     """
-    read_only = allow_other = passthrough = None
+    read_only = allow_other = passthrough = zone = None
     for option in ",".join(values).split(","):
         name = option.strip()
         if name in ("ro", "rw"):
@@ -72,6 +73,8 @@ def parse(values: Iterable[str], *, sloppy: bool = False) -> Options:
             allow_other = True
         elif name == "passthrough":
             passthrough = True
+        elif name.startswith("zone="):
+            zone = name.removeprefix("zone=")
         elif (
             name
             and not sloppy
@@ -79,6 +82,7 @@ def parse(values: Iterable[str], *, sloppy: bool = False) -> Options:
             and not name.startswith(("x-", "X-", "comment=", "uhelper=", "user="))
         ):
             raise MountError(
-                f"-o {name} is not known. Besides the generic ones there are: ro, allow_other, passthrough.", Exit.USAGE
+                f"-o {name} is not known. Besides the generic ones there are: ro, allow_other, passthrough, zone=.",
+                Exit.USAGE,
             )
-    return Options(read_only, allow_other, passthrough)
+    return Options(read_only, allow_other, passthrough, zone)

@@ -90,8 +90,8 @@ def _libfuse() -> str:
 class Door:
     """A mount of ours and the descriptor that libfuse has of it.
 
-    Invariants: N is the device but from `answer` until `settle`; `_armed` is set from `answer` until that answer has
-    come.
+    Invariants: N is the device once the kernel has been greeted, but from `answer` until `settle`; `_armed` is set from
+    `answer` until libfuse's answer has come.
     """
 
     def __init__(self, mountpoint: str, *, read_only: bool, allow_other: bool) -> None:
@@ -111,6 +111,7 @@ class Door:
             self._libfuse = os.dup(self._theirs.fileno())  # N; pyfuse3 closes it
             stack.pop_all()
         self._is_detour, self._is_greeted = True, False
+        self._buffer = bytearray(_LARGEST)
         self._first = _IN.unpack_from(greeting)[2]
         able = len(greeting) > _INIT_FLAGS2 and struct.unpack_from("=I", greeting, _INIT_FLAGS2)[0] & _PASSTHROUGH
         self.backings = Backings(self.device) if able else None  # None: the kernel can't
@@ -169,7 +170,8 @@ class Door:
     def _hand_on(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
-                message = self._ours.recv(_LARGEST, socket.MSG_DONTWAIT)
+                length = self._ours.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+                message = bytes(self._buffer[:length])
                 _, error, unique = _OUT.unpack_from(message)
                 if unique == 0:
                     threading.Thread(target=self._write, args=(message,), daemon=True).start()
@@ -190,7 +192,7 @@ class Door:
 
     def close(self, *, unmount: bool) -> None:
         """Let go of everything, and take the mount away when it is still there (libfuse doesn't: it has no path)."""
-        if self._is_detour:
+        if self._is_detour and self._is_greeted:  # not in a process that never served
             self._hand_on()
         poll = select.poll()
         poll.register(self.device, 0)

@@ -148,7 +148,8 @@ def _nothing(request: Request, thread: str, status: str, code: int, message: str
 
 
 def with_word(result: Result, word: str) -> Result:
-    """A result whose message says something more."""
-    message = result.answer.get("message")
-    told = f"{message} {word}" if message else word
+    """A result whose message says something more: `word` is a sentence."""
+    message = str(result.answer.get("message") or "")
+    stop = "" if not message or message.endswith((".", "!", "?")) else "."
+    told = f"{message}{stop} {word}".strip()
     return replace(result, answer=result.answer | {"message": told})

@@ -13,6 +13,7 @@ Made by rolloutfs {version}. Reading changes nothing in the store. Only three fi
 Everything is computed from the rollout files when it is read; there is no copy that could be stale.
 
     ls threads                                          every thread, archived ones and sub-agents too
+    ls -t recent; ls by-date/2026/11                    those that a person started, by what they are about
     jq -r '.name // .preview' threads/*/thread.json     what they are about
     cat threads/ID/effective_history.jsonl              what the model remembers now, one item a line
     diff threads/A/model_input.jsonl threads/B/model_input.jsonl
@@ -30,14 +31,36 @@ Everything is computed from the rollout files when it is read; there is no copy 
 | thread.json | name, folder, git, model, times, status, counts, how the replay went |
 | transcript.md | the thread as text for people and `grep -rn`: turns, messages, calls, results, patches, checkpoints |
 | turns.jsonl | one line a turn: id, status, whether it still counts and why, user text, usage |
+| turns/0007/ | one turn: user.md, assistant.md, items.jsonl, calls/003-exec_command.json, diff.patch, usage.json, … |
 | pending_calls.jsonl | tool calls without a recorded result: their effect is unknown |
-| usage.json | tokens; what a fork inherited is counted once |
+| usage.json | tokens: `own` is what the thread spent itself, without what it `inherited` and without its sub-agents |
 | problems.jsonl | what is damaged or odd, with file, byte offset and consequence; empty when all is sound |
-| lineage/ | lineage.json; links forked_from and parent; forks/ and agents/ |
+| lineage/ | lineage.json; links forked_from and parent; forks/ and agents/; family.txt and family.mmd, all that came \
+from the same thread |
 | rollouts/ | the raw rollout files of every generation, decoded; `current` is the one in use |
 | fork, revert, compact | control files: write a request, read the answer; `cat` one to see how |
 
+Turns are numbered as in turns.jsonl; turns/last, turns/-1 and turns/7 work, too, and one that was rolled back is
+0007~1. A walk leaves turns/ out, since it is a link to a folder that isn't listed: `grep -r word turns/`, with a slash.
+
+`getfattr -d threads/ID` shows thread_id, name, status, model, branch, tokens and problems as user.rolloutfs.*, except
+in a mount with --read-only.
+
 A derived file that can't be given truthfully answers "Input/output error"; `problems.jsonl` beside it says why.
+
+## Views
+
+Folders of links into threads/, of the threads that a person started:
+
+    by-date/2026/11/29/21-31-05_first_words     when it began, and its name or else what was said first
+    by-name/name, by-name/first_words-12345678  the name that it was given, else the first words and the end of its id
+    by-cwd/home/me/project/TIME_first_words     where it works now; the folders are those of the path
+    by-branch/feature/x/…, by-model/gpt-5.5/…   the branch of its session, its model now; without one it isn't there
+    recent/…, archived/…                        the 100 that were written to last (ls -t); those that are archived
+
+TIME is that of the beginning, like 2026-11-29T21-31-05, in UTC unless the mount was given a --zone. Blanks and what a
+shell would stumble over are `_` in names; where several in a folder would be the same, all of these end in a part of
+the id. find -L and grep -R follow links; grep -r doesn't.
 
 ## Requests
 
@@ -49,20 +72,23 @@ yourself: Python's open(…).write(…) without close, or with, hides the error.
 
     echo latest > fork                  a new thread from this one; also 'through TURN', 'before TURN'
     echo 'before TURN' > revert         the thread goes on from before that turn; `echo undo > revert` takes that back
-    cat summary.md > compact            this summary becomes the model's memory; also {{"strategy":"recent"}}
-    echo 'dry-run before -1' > revert   any request, told but not done; (printf 'dry-run '; cat summary.md) > compact
+    cat ~/summary.md > compact          this summary becomes the model's memory; also {{"strategy":"recent"}}
+    echo 'dry-run before -1' > revert   any request, told but not done; (printf 'dry-run '; cat ~/summary.md) > compact
     jq -r .thread_id fork               the answer to the last request for the thread
     exec 3<>fork; echo latest >&3; jq . <&3              the answer to this one, whatever others do
-    getfattr -n user.rolloutfs.error --only-values fork  why the last one that came to nothing did
+    getfattr -n user.rolloutfs.error --only-values fork  why the last one that came to nothing did; no such attribute
+                                                         while none has
 
 The program that writes a summary may die midway: `program > compact` then makes half of it the memory, since nobody can
-tell (`set -o pipefail` doesn't help). Write a file first: program > summary.md && cat summary.md > compact
+tell (`set -o pipefail` doesn't help). Write a file first, outside of the mount, and test that it isn't empty, which
+asks for nothing: program > ~/summary.md && [ -s ~/summary.md ] && cat ~/summary.md > compact
 
 In compact a text is the summary, whatever it says. Refused is what can only be a mistake: a broken JSON object, or a
 lone undo, latest, before …; {{"summary":"undo"}} forces it. What is only seen at the end of the file, like an object
-that isn't closed, is refused with exit code 0: look at the answer. A slow writer keeps others, Codex too, from
-writing the thread. A compaction adds a turn. undo is for paginated threads; in legacy ones reverts and compactions are
-final. Archived threads can only be forked. Answers are per thread: its three files show the same one.
+that isn't closed, or nothing but blanks, is refused with exit code 0: look at the answer. A slow writer keeps others,
+Codex too, from writing the thread. A compaction adds a turn. undo is for paginated threads; in legacy ones reverts
+and compactions are final. Archived threads can only be forked. Answers are per thread: its three files show the same
+one.
 
 TURN is a turn id or its beginning (4 characters or more), a number in turns.jsonl (1 is the first that counts), or -1
 for the last. While Codex has the thread open, revert and compact are refused; fork works. Nothing outside the store is
@@ -75,11 +101,18 @@ summarizer = ["command", "argument"] in rolloutfs/config.toml of the XDG config 
 history on stdin and writes the summary to stdout; the answer is `running` until it has ended, or was ended after
 summarizer_seconds = 300.
 
+## search/
+
+    ls "search/flaky test"                       threads in which both words were said; it isn't listed before
+    cat search/flaky*/hits.jsonl                 where: thread, turn, file, offset, some words around it
+
+search/README.md says what else can be asked.
+
 ## store/
 
 The store's own files as they lie on disk (`sessions/`, `archived_sessions/`, `session_index.jsonl`), and derived
-from all of them: `heads.jsonl` (thread and selected rollout), `problems.jsonl`, `stats.json`. Enough for a backup,
-and nothing secret.
+from all of them: `heads.jsonl` (thread and selected rollout), `problems.jsonl`, `stats.json` (counts, tokens by day and
+model), `lineage.mmd` (all families, in Mermaid). Enough for a backup, and nothing secret.
 
 The links in lineage/ lead in circles (a fork to its origin and back): use `diff -r --no-dereference`.
 Sizes are exact, times and inode numbers are the same after a remount, so `rsync`, `tar`, `restic` and `borg` work.
@@ -91,6 +124,31 @@ Sizes are exact, times and inode numbers are the same after a remount, so `rsync
 def text() -> bytes:
     """The same for every mount: a copy of the tree would else differ by where it was mounted."""
     return _TEXT.format(version=__version__).encode()
+
+
+_SEARCH_TEXT = """\
+# Searching
+
+Look a name up here, and it becomes a folder with what was found; nothing is listed until you do.
+
+    ls "search/flaky test"              threads in which both words were said, the one with the newest hit first
+    ls 'search/"flaky test"'            the phrase; also mig* for words that begin so
+    ls "search/migration branch:main"   also cwd:~/project model:gpt-5* tool:exec* since:2026-11-01 until:2026-11-30
+    ls "search/panicked kind:output"    kinds: user, assistant, summary, reasoning, call, output
+    cat search/panicked/hits.jsonl      every hit: thread, turn, file and byte offset, time, some words around it
+    cat search/panicked/001-*/transcript.md
+
+All words must occur in one text (a message, a call, the beginning of its output), without regard to case and accents. A
+name can't hold a slash: write %2F, as in cwd:%2Fhome%2Fme%2Fproject. `rolloutfs search` takes the same words.
+
+A query that can't be understood answers "Invalid argument"; problems.jsonl here says why. When a folder has a file
+incomplete.json, more may be found than is shown; it says why. An answer may be a second old.
+"""
+
+
+def search_text() -> bytes:
+    """The README.md of search/."""
+    return _SEARCH_TEXT.encode()
 
 
 def times() -> tuple[int, int]:

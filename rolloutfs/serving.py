@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutfs import mounttable
+from rolloutfs.storefiles import FOLDERS
 
 PATIENCE = 3.0  # seconds for a mount to answer
 _PROC = Path("/proc")
@@ -90,9 +91,33 @@ def _server_of(place: str, servers: dict[int, list[str]]) -> Server | None:
         given = words[words.index("mount") + 1 :]
         at = next((at for at in range(len(given) - 1, -1, -1) if _is_same(given[at], place)), None)
         if at is not None:
-            store = given[at - 1] if at > 0 and os.path.isabs(given[at - 1]) else None
-            return Server(pid, _since(pid), None if store is None else os.path.realpath(store))
+            return Server(pid, _since(pid), _store(pid, given[:at], given[at], place))
     return None
+
+
+def _store(pid: int, before: list[str], word: str, place: str) -> str | None:
+    """The store that was given before a mountpoint; None for none, and where a relative one can't be told."""
+    given = before[-1] if before else "-"
+    if os.path.isabs(given):
+        return os.path.realpath(given)
+    base = _base(pid, word, place)
+    if base is None or given.startswith("-") or before[-2:-1] == ["-o"]:
+        return None
+    store = os.path.realpath(os.path.join(base, given))
+    return store if any(os.path.isdir(os.path.join(store, name)) for name in FOLDERS) else None
+
+
+def _base(pid: int, word: str, place: str) -> str | None:
+    """The folder in which a server was started, if anything tells: a mountpoint that was given relative to it, or that
+    it is still there, as one in the foreground is. None when nothing does.
+    """
+    if not os.path.isabs(word):
+        return place.removesuffix(f"/{os.path.normpath(word)}") or "/"
+    try:
+        folder = os.readlink(_PROC / str(pid) / "cwd")
+    except OSError:
+        return None
+    return folder if folder != "/" else None
 
 
 def _is_same(word: str, place: str) -> bool:

@@ -13,7 +13,7 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import trio
@@ -65,7 +65,8 @@ def configured() -> Summarizer:
 async def run(summarizer: Summarizer, read: Callable[[int, int], bytes], size: int) -> str:
     """The summary of a history of `size` bytes, which `read(offset, length)` gives. Raises RefusedError.
 
-    The program, and what it has started, is ended when it takes too long or the caller is cancelled.
+    The program, and what it has started, is ended when it takes too long, the caller is cancelled, or this process is
+    killed.
     """
     name = summarizer.command[0]
     try:
@@ -82,15 +83,16 @@ async def run(summarizer: Summarizer, read: Callable[[int, int], bytes], size: i
     output, said = _Collected(LARGEST + 1), _Collected(_KEPT, keep_last=True)
     unread: list[OSError] = []
     try:
-        with trio.move_on_after(summarizer.seconds) as limit:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_feed, process, read, size, unread)
-                nursery.start_soon(said.collect, process.stderr)
-                await output.collect(process.stdout)
-                if output.is_full:
-                    nursery.cancel_scope.cancel()
-            if not output.is_full:
-                await process.wait()
+        async with _guard(process.pid):
+            with trio.move_on_after(summarizer.seconds) as limit:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_feed, process, read, size, unread)
+                    nursery.start_soon(said.collect, process.stderr)
+                    await output.collect(process.stdout)
+                    if output.is_full:
+                        nursery.cancel_scope.cancel()
+                if not output.is_full:
+                    await process.wait()
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -119,6 +121,40 @@ async def run(summarizer: Summarizer, read: Callable[[int, int], bytes], size: i
     if not summary:
         raise RefusedError(errno.EIO, f"the summarizer {name} wrote nothing. {reason}".strip())
     return summary
+
+
+@contextlib.asynccontextmanager
+async def _guard(group: int) -> AsyncIterator[None]:
+    """End a group of processes when this process is killed and can't: a shell waits for the end of a pipe that nobody
+    else holds. Raises RefusedError when there is no shell.
+
+    PR_SET_PDEATHSIG would not do: it means the thread that has started the program, which trio ends when it is idle.
+    """
+    reading, writing = os.pipe()
+    try:
+        try:
+            guard = await trio.lowlevel.open_process(
+                ["/bin/sh", "-c", 'read -r line; kill -s KILL -- "-$1"', "sh", str(group)],
+                stdin=reading,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise RefusedError(
+                errno.EINVAL, f"/bin/sh, which is to end the summarizer, can't be started: {error}."
+            ) from error
+        finally:
+            os.close(reading)
+        try:
+            yield
+        finally:
+            guard.kill()
+            with trio.CancelScope(shield=True):
+                await guard.wait()
+    finally:
+        os.close(writing)
 
 
 async def _feed(process: trio.Process, read: Callable[[int, int], bytes], size: int, unread: list[OSError]) -> None:

@@ -4,7 +4,7 @@ bash writes the output of its own echo and printf line by line, other programs 4
 whether more will follow; only the end of the handle does.  So a text is collected and used when no more of it can
 come: when its answer is asked for, or when the last user of the handle has closed it.  By then nobody looks at errors.
 Therefore the first piece already does all that can fail: it takes the writer's lock, which is kept, and the compaction
-is tried without being done.  What may still go wrong is that the log can't be written.  A JSON object tells where it
+is rehearsed.  What may still go wrong is that its records can't be written.  A JSON object tells where it
 ends: its last piece is the request.
 """
 

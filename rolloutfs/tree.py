@@ -1,10 +1,14 @@
 """The shape of the mounted tree: which names there are, what each is, and its inode number. Pure: no FUSE in here.
 
-    /                      README.md, operations.jsonl, threads/, store/, and links to problems.jsonl and stats.json
+    /                      README.md, operations.jsonl, threads/, views, store/; links to three of the files in store/
+    /by-date/ … /archived/ folders of links into threads/, see `shelves`
     /threads/ID/           the derived files of `View`, lineage/, rollouts/; fork, revert and compact unless read-only
-    /threads/ID/lineage/   lineage.json, forked_from and parent (links, absent when there is none), forks/, agents/
+    /threads/ID/lineage/   lineage.json, forked_from and parent (links, absent when there is none), forks/, agents/,
+                           family.txt and family.mmd (of the root of the family; in other threads links to those)
+    /threads/ID/turns      a link to .turns, a folder that isn't listed; what is in it is numbered by `turnfolders`
     /threads/ID/rollouts/  every generation, decoded; `current` links to the selected one
     /store/                the store's own files, and the derived files of `StoreView`
+    /search/QUERY/         what a query finds (`searches`); only README.md and problems.jsonl are listed beside them
 
 Names of a thread's folder are fixed and numbered by a slot, so a node is found again from its inode number
 alone.  The others are numbered by a key of their own (see `inodes`).
@@ -18,16 +22,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from typing import NamedTuple, NoReturn, Protocol
 
 from threadstore.names import RolloutFile
-from threadstore.projection import StoreView, View
+from threadstore.projection import FamilyView, StoreView, View
 from threadstore.store import Links
 
 from rolloutfs import inodes
+from rolloutfs.shelves import SHELVES, Shelves
 from rolloutfs.storefiles import StoreFiles
 
 ROOT, README = 1, 2  # inode numbers; the first is the kernel's
@@ -50,6 +55,14 @@ class Kind(IntEnum):
     FORKS = auto()
     AGENTS = auto()
     THREAD_LINK = auto()
+    FAMILY = auto()
+    FAMILY_LINK = auto()
+    TURNS_LINK = auto()
+    TURNS = auto()
+    TURN = auto()
+    TURN_LINK = auto()
+    TURN_CALLS = auto()
+    TURN_FILE = auto()
     ROLLOUTS = auto()
     CURRENT = auto()
     ROLLOUT = auto()
@@ -57,6 +70,15 @@ class Kind(IntEnum):
     STORE_VIEW = auto()
     STORE_FOLDER = auto()
     STORE_FILE = auto()
+    SEARCH = auto()
+    SEARCH_README = auto()
+    SEARCH_PROBLEMS = auto()
+    FINDINGS = auto()
+    FINDING = auto()
+    HITS = auto()
+    INCOMPLETE = auto()
+    SHELF = auto()
+    SHELF_LINK = auto()
 
     __hash__ = int.__hash__  # that of an enumeration is a Python function, called for every look into a set of kinds
 
@@ -72,22 +94,36 @@ FOLDERS = frozenset(
         Kind.ROLLOUTS,
         Kind.STORE,
         Kind.STORE_FOLDER,
+        Kind.SEARCH,
+        Kind.FINDINGS,
+        Kind.TURNS,
+        Kind.TURN,
+        Kind.TURN_CALLS,
+        Kind.SHELF,
     }
 )
-LINKS = frozenset({Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.CURRENT})
-_NEED_LINKS = frozenset({Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS})
+TURN_FOLDERS = frozenset({Kind.TURNS, Kind.TURN, Kind.TURN_CALLS})  # whose children `turnfolders` knows
+OF_TURNS = TURN_FOLDERS | {Kind.TURN_LINK, Kind.TURN_FILE}  # of which a thread may have any number
+LINKS = frozenset(
+    {Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FAMILY_LINK, Kind.CURRENT}
+    | {Kind.TURNS_LINK, Kind.TURN_LINK, Kind.FINDING, Kind.SHELF_LINK}
+)
+_NEED_LINKS = frozenset(
+    {Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS, Kind.FAMILY, Kind.FAMILY_LINK}
+)
 
 
 class Node(NamedTuple):
     """One file, folder or link.
 
-    `name` is that of a control file, the one below rollouts/, or the path below the store; `target` that of a link.
+    `name` is that of a control file, the one below rollouts/, the path below the store or that of a folder of views,
+    the view that a link is of, or a query; `target` that of a link.
     """
 
     ino: int
     kind: Kind
     thread: str = ""
-    view: View | StoreView | None = None
+    view: View | StoreView | FamilyView | None = None
     name: str = ""
     target: str = ""
 
@@ -113,14 +149,19 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A snapshot of a folder: the names, and how to get the node of one when it is handed out."""
+    """A snapshot of a folder: the names, and how to get the node of one when it is handed out. `unlisted` are further
+    children, which are found by name only.
+    """
 
     names: Sequence[str]
     node: Callable[[int], Node]
+    unlisted: Mapping[str, Node] = field(default_factory=dict)
 
     def find(self, name: str) -> Node:
         """The child of that name; KeyError when there is none."""
-        return self.node(self.names.index(name)) if name in self.names else _missing(name)
+        if name in self.names:
+            return self.node(self.names.index(name))
+        return self.unlisted[name]
 
 
 class Place(NamedTuple):
@@ -139,11 +180,20 @@ _AT_ROOT: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     5: ("problems.jsonl", Kind.ROOT_LINK, None, "store/problems.jsonl"),
     6: ("stats.json", Kind.ROOT_LINK, None, "store/stats.json"),
     7: ("operations.jsonl", Kind.OPERATIONS, None, ""),
+    8: ("lineage.mmd", Kind.ROOT_LINK, None, "store/lineage.mmd"),
+    64: ("search", Kind.SEARCH, None, ""),
+    **{72 + number: (name, Kind.SHELF, None, "") for number, name in enumerate(SHELVES)},
 }
+_IN_SEARCH: dict[int, tuple[str, Kind, StoreView | None, str]] = {
+    65: ("README.md", Kind.SEARCH_README, None, ""),
+    66: ("problems.jsonl", Kind.SEARCH_PROBLEMS, None, ""),
+}
+SEARCH_FILES = frozenset(row[0] for row in _IN_SEARCH.values())
 _IN_STORE: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     16: (StoreView.HEADS.value, Kind.STORE_VIEW, StoreView.HEADS, ""),
     17: (StoreView.PROBLEMS.value, Kind.STORE_VIEW, StoreView.PROBLEMS, ""),
     18: (StoreView.STATS.value, Kind.STORE_VIEW, StoreView.STATS, ""),
+    19: (StoreView.LINEAGE.value, Kind.STORE_VIEW, StoreView.LINEAGE, ""),
 }
 _IN_THREAD: dict[int, tuple[str, Kind, View | None]] = {
     1: (View.EFFECTIVE_HISTORY.value, Kind.VIEW, View.EFFECTIVE_HISTORY),
@@ -158,25 +208,34 @@ _IN_THREAD: dict[int, tuple[str, Kind, View | None]] = {
     10: (View.TRANSCRIPT.value, Kind.VIEW, View.TRANSCRIPT),
     16: ("lineage", Kind.LINEAGE, None),
     17: ("rollouts", Kind.ROLLOUTS, None),
+    21: ("turns", Kind.TURNS_LINK, None),
 }
+_UNLISTED: dict[int, tuple[str, Kind, View | None]] = {22: (".turns", Kind.TURNS, None)}
+
 _CONTROLS: dict[int, tuple[str, Kind, View | None]] = {
     18: ("fork", Kind.CONTROL, None),
     19: ("revert", Kind.CONTROL, None),
     20: ("compact", Kind.CONTROL, None),
 }
-_IN_LINEAGE: dict[int, tuple[str, Kind, View | None]] = {
+_IN_LINEAGE: dict[int, tuple[str, Kind, View | FamilyView | None]] = {
     32: (View.LINEAGE.value, Kind.VIEW, View.LINEAGE),
     33: ("forked_from", Kind.FORKED_FROM, None),
     34: ("parent", Kind.PARENT, None),
     35: ("forks", Kind.FORKS, None),
     36: ("agents", Kind.AGENTS, None),
+    37: (FamilyView.TEXT.value, Kind.FAMILY, FamilyView.TEXT),
+    38: (FamilyView.MERMAID.value, Kind.FAMILY, FamilyView.MERMAID),
+    39: (FamilyView.TEXT.value, Kind.FAMILY_LINK, FamilyView.TEXT),
+    40: (FamilyView.MERMAID.value, Kind.FAMILY_LINK, FamilyView.MERMAID),
 }
 _VIEWS = tuple(slot for slot, row in {**_IN_THREAD, **_IN_LINEAGE}.items() if row[1] is Kind.VIEW)
 _CURRENT = 48
+_SHELF_LINKS = {72 + number: name for number, name in enumerate(SHELVES)}  # slots of a thread: it is once on a shelf
+_SHELF_SLOTS = {name: slot for slot, name in _SHELF_LINKS.items()}
 _THREADS, _STORE = 3, 4
 _LINEAGE, _ROLLOUTS = 16, 17
-_FIXED_ROOT = {**_AT_ROOT, **_IN_STORE}
-_FIXED_THREAD = {**_IN_THREAD, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
+_FIXED_ROOT = {**_AT_ROOT, **_IN_STORE, **_IN_SEARCH}
+_FIXED_THREAD = {**_IN_THREAD, **_UNLISTED, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
 
 
 def needs_links(node: Node) -> bool:
@@ -188,11 +247,18 @@ class Tree:
     """Nodes of one store. Raises KeyError for what isn't there and OSError from the store's file system."""
 
     def __init__(
-        self, store: Store, files: StoreFiles, threads: inodes.ThreadNumbers | None = None, *, controls: bool = False
+        self,
+        store: Store,
+        files: StoreFiles,
+        threads: inodes.ThreadNumbers | None = None,
+        *,
+        controls: bool = False,
+        shelves: Shelves | None = None,
     ) -> None:
+        self.shelves = Shelves() if shelves is None else shelves
         self._in_thread = {**_IN_THREAD, **(_CONTROLS if controls else {})}
         self._slots_in_thread = tuple(self._in_thread)
-        self._slot_of = {row[0]: slot for slot, row in self._in_thread.items()}
+        self._slot_of = {row[0]: slot for slot, row in {**self._in_thread, **_UNLISTED}.items()}
         self._names_in_thread = [row[0] for row in self._in_thread.values()]
         self._store = store
         self._files = files
@@ -231,11 +297,16 @@ class Tree:
             if name not in self._store:
                 raise KeyError(name)
             return self._thread_node(name, 0)
+        if parent.kind is Kind.SHELF:
+            return self._on_shelf(parent, name)
         if parent.kind is Kind.THREAD:
             self._store.head(parent.thread)
         if parent.kind is Kind.STORE_FOLDER or (parent.kind is Kind.STORE and name not in _STORE_VIEW_NAMES):
             path = f"{parent.name}/{name}" if parent.name else name
             return self._store_node(path, self._files.shown(path))
+        if parent.kind is Kind.SEARCH and name not in SEARCH_FILES:
+            # Whoever asks made sure that it can be answered.
+            return self.numbered(f"{Kind.FINDINGS.name}\0{name}", lambda ino: Node(ino, Kind.FINDINGS, name=name))
         if parent.kind is Kind.THREAD:
             slot = self._slot_of.get(name)
             return _missing(name) if slot is None else self._made(parent.thread, parent.ino, slot)
@@ -254,14 +325,15 @@ class Tree:
             made = [self._made(thread, folder.ino, slot) for slot in self._slots_in_thread]
             return self._fixed(made, self._names_in_thread)
         if kind is Kind.LINEAGE:
-            slots = [slot for slot, row in _IN_LINEAGE.items() if self._has_target(row[1], links)]
-            return self._fixed(
-                [self._thread_node(thread, slot) for slot in slots], [_IN_LINEAGE[slot][0] for slot in slots]
-            )
+            return self._lineage(thread, _given(links))
+        if kind is Kind.SEARCH:
+            return self._fixed([self._root_node(slot) for slot in _IN_SEARCH], [row[0] for row in _IN_SEARCH.values()])
         if kind in (Kind.FORKS, Kind.AGENTS):
             return self._links(folder, _given(links))
         if kind is Kind.ROLLOUTS:
             return self._rollouts(thread)
+        if kind is Kind.SHELF:
+            return self._shelf(folder)
         if kind in (Kind.STORE, Kind.STORE_FOLDER):
             return self._store_listing(folder)
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -276,6 +348,12 @@ class Tree:
             given = _given(links)
             thread = given.forked_from if node.kind is Kind.FORKED_FROM else given.parent
             return f"../../{thread}" if thread is not None and thread in self._store else _missing(node.kind.name)
+        if node.kind is Kind.SHELF_LINK:
+            return self.shelves.target(node.name, node.thread)
+        if node.kind is Kind.TURNS_LINK:
+            return ".turns"
+        if node.kind is Kind.FAMILY_LINK and isinstance(node.view, FamilyView):
+            return f"../../{_given(links).root}/lineage/{node.view.value}"
         return node.target
 
     @property
@@ -292,7 +370,7 @@ class Tree:
         folder, lineage = self.folder(thread), self._thread_node(thread, _LINEAGE)
         return [
             Place(parent, row[0], self._thread_node(thread, slot))
-            for parent, rows in ((folder, self._in_thread), (lineage, _IN_LINEAGE))
+            for parent, rows in ((folder, self._in_thread), (folder, _UNLISTED), (lineage, _IN_LINEAGE))
             for slot, row in rows.items()
         ]
 
@@ -314,6 +392,10 @@ class Tree:
         names = self.rollout_names(thread)
         found = ((name, self._known(f"{Kind.ROLLOUT.name}\0{thread}\0{name}")) for name in names)
         return [Place(folder, name, node) for name, node in found if node is not None]
+
+    def numbered(self, key: str, make: Callable[[int], Node]) -> Node:
+        """A node with a key of its own, made with the number of that."""
+        return self._dynamic.number(key, make)
 
     def _known(self, key: str) -> Node | None:
         ino = self._dynamic.find(key)
@@ -338,15 +420,17 @@ class Tree:
     # Making nodes
 
     def _root_node(self, slot: int) -> Node:
-        _, kind, view, target = _FIXED_ROOT[slot]
-        return Node(slot, kind, view=view, target=target)
+        name, kind, view, target = _FIXED_ROOT[slot]
+        return Node(slot, kind, view=view, name=name if kind is Kind.SHELF else "", target=target)
 
     def _thread_node(self, thread: str, slot: int) -> Node:
         base = inodes.compose(self._threads.of(thread), 0)
         return self._made(thread, base, slot) if slot else Node(base, Kind.THREAD, thread)
 
     def _made(self, thread: str, base: int, slot: int) -> Node:
-        """A node with a fixed name in the folder of a thread, whose number is `base`."""
+        """A node with a fixed name in the folder of a thread, whose number is `base`, or a link to it in a view."""
+        if slot in _SHELF_LINKS:
+            return Node(base | slot, Kind.SHELF_LINK, thread, name=_SHELF_LINKS[slot])
         name, kind, view = _FIXED_THREAD[slot]
         return Node(base | slot, kind, thread, view, name if kind is Kind.CONTROL else "")
 
@@ -357,12 +441,21 @@ class Tree:
     def _fixed(self, nodes: Sequence[Node], names: Sequence[str]) -> Listing:
         return Listing(names, nodes.__getitem__)
 
-    def _has_target(self, kind: Kind, links: Links | None) -> bool:
+    def _lineage(self, thread: str, links: Links) -> Listing:
+        """The files about a family are listed where there is more of it than this one log."""
+        slots = [slot for slot, row in _IN_LINEAGE.items() if self._is_there(thread, row[1], links)]
+        nodes = {_IN_LINEAGE[slot][0]: self._thread_node(thread, slot) for slot in slots}
+        if not links.are_none or len(self._store.rollouts(thread)) > 1:
+            return self._fixed(list(nodes.values()), list(nodes))
+        unlisted = {view.value: nodes.pop(view.value) for view in FamilyView}
+        return Listing(list(nodes), list(nodes.values()).__getitem__, unlisted)
+
+    def _is_there(self, thread: str, kind: Kind, links: Links) -> bool:
         if kind is Kind.FORKED_FROM:
-            return _given(links).forked_from in self._store
+            return links.forked_from in self._store
         if kind is Kind.PARENT:
-            return _given(links).parent in self._store
-        return True
+            return links.parent in self._store
+        return kind not in (Kind.FAMILY, Kind.FAMILY_LINK) or (kind is Kind.FAMILY) == (links.root == thread)
 
     def _links(self, folder: Node, links: Links) -> Listing:
         pairs = links.agents if folder.kind is Kind.AGENTS else tuple((thread, thread) for thread in links.forks)
@@ -392,6 +485,29 @@ class Tree:
                 return self._thread_node(thread, _CURRENT)
             key = f"{Kind.ROLLOUT.name}\0{thread}\0{name}"
             return self._dynamic.number(key, lambda ino: Node(ino, Kind.ROLLOUT, thread, name=name))
+
+        return Listing(names, node)
+
+    def _on_shelf(self, folder: Node, name: str) -> Node:
+        path = f"{folder.name}/{name}"
+        if self.shelves.is_folder(path):
+            return self._shelf_folder(path)
+        return self._thread_node(
+            self.shelves.links(folder.name).thread(name), _SHELF_SLOTS[folder.name.partition("/")[0]]
+        )
+
+    def _shelf_folder(self, path: str) -> Node:
+        return self._dynamic.number(f"{Kind.SHELF.name}\0{path}", lambda ino: Node(ino, Kind.SHELF, name=path))
+
+    def _shelf(self, folder: Node) -> Listing:
+        folders, links = self.shelves.folders(folder.name), self.shelves.links(folder.name)
+        slot = _SHELF_SLOTS[folder.name.partition("/")[0]]
+        names, threads = [*folders, *links.listed()] if folders else links.listed(), links.threads
+
+        def node(position: int) -> Node:
+            if position < len(folders):
+                return self._shelf_folder(f"{folder.name}/{folders[position]}")
+            return self._thread_node(threads[position - len(folders)], slot)
 
         return Listing(names, node)
 

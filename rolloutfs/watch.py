@@ -51,7 +51,10 @@ class Watch:
     Invariant: while `is_active`, every folder below `FOLDERS` whose entries `states` may remember has a watch.
     """
 
-    def __init__(self, root: str, states: RememberedStates, tell: Callable[[Changes], None]) -> None:
+    def __init__(
+        self, root: str, states: RememberedStates, tell: Callable[[Changes], None], beside: str | None = None
+    ) -> None:
+        """`beside` is a folder whose files count as if they lay in the root."""
         self._root = root
         self._states = states
         self._tell = tell
@@ -61,6 +64,7 @@ class Watch:
         self._poll.register(self._queue.fileno(), select.POLLIN)
         try:
             self._watch("")
+            self._beside = -1 if beside is None else self._queue.add_watch(beside, _CHANGES)
             for folder in FOLDERS:
                 self._watch_below(folder)
         except OSError:
@@ -111,6 +115,9 @@ class Watch:
             if mask & flags.UNMOUNT:
                 self.close()
             return
+        if wd == self._beside:
+            changes.files.add(name)
+            return
         folder = self._folders.get(wd)
         if folder is None:
             return
@@ -152,15 +159,17 @@ class Watch:
         self._folders[self._queue.add_watch(os.path.join(self._root, path), wanted)] = path
 
 
-def open_watch(root: str, states: RememberedStates, tell: Callable[[Changes], None]) -> Watch | None:
+def open_watch(
+    root: str, states: RememberedStates, tell: Callable[[Changes], None], beside: str | None = None
+) -> Watch | None:
     """A watch on a store; None where it would miss changes, which is said in the log."""
-    for path in ("", *FOLDERS):
+    for path in ("", *FOLDERS, *([] if beside is None else [beside])):
         kind = mounttable.filesystem(os.path.join(root, path))
         if kind in _SHARED or kind.startswith("fuse"):
             log.info("%s is on a file system (%s) that doesn't tell of changes.", path or root, kind)
             return None
     try:
-        return Watch(root, states, tell)
+        return Watch(root, states, tell, beside)
     except OSError as error:
         log.warning("The store can't be watched (%s): see fs.inotify in sysctl.", error.strerror)
         return None

@@ -27,12 +27,17 @@ from threadstore.index import IndexReader
 from threadstore.indexing import Indexer, Progress
 from threadstore.names import RolloutFile
 from threadstore.neighbours import Edges
-from threadstore.projection import Projection, StoreView, View
+from threadstore.projection import FamilyView, Projection, StoreView, View
 from threadstore.seen import Seen
+from threadstore.spines import Spine, spines
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
+from threadstore.turnfiles import Files
 
+from rolloutfs import findings
+from rolloutfs.backlog import Todo
 from rolloutfs.control import Request
+from rolloutfs.findings import Found
 from rolloutfs.perform import Result, perform
 
 NICENESS = 15
@@ -40,6 +45,7 @@ GROWTH = (
     100 << 20
 )  # bytes resident; a worker that keeps more of its jobs than this, beside the store itself, is replaced
 _FILES = 4096
+_PRIVATE_INDEX = "search.sqlite"  # in the spool, where there is no other index
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # numbers of mallopt(3)
 
 R = TypeVar("R")
@@ -118,6 +124,16 @@ def project(place: Place, thread: str, view: View) -> Answer[Projection]:
     return _run(place, lambda store: store.project(thread, view))
 
 
+def project_family(place: Place, thread: str, view: FamilyView) -> Answer[Projection]:
+    """`ThreadStore.project_family`."""
+    return _run(place, lambda store: store.project_family(thread, view))
+
+
+def project_turn(place: Place, thread: str, turn: str) -> Answer[dict[str, Files]]:
+    """`ThreadStore.project_turn`."""
+    return _run(place, lambda store: store.project_turn(thread, turn))
+
+
 def project_rollout(place: Place, rollout: RolloutFile) -> Answer[Projection]:
     """`ThreadStore.project_rollout`."""
     return _run(place, lambda store: store.project_rollout(rollout))
@@ -131,6 +147,11 @@ def project_store(place: Place, view: StoreView) -> Answer[Projection]:
 def edges(place: Place, rollouts: tuple[RolloutFile, ...]) -> Answer[Edges]:
     """`ThreadStore.edges`."""
     return _run(place, lambda store: store.edges(list(rollouts)))
+
+
+def spines_of(place: Place, threads: tuple[str, ...], whole: bool) -> Answer[list[Spine | None]]:
+    """`spines`."""
+    return _run(place, lambda store: spines(store, threads, whole=whole))
 
 
 def index_all(place: Place, last: str, seconds: float) -> Answer[Indexed]:
@@ -149,6 +170,14 @@ def _indexer(place: Place, store: ThreadStore) -> Indexer:
         assert place.index is not None
         indexer = _indexers[place] = Indexer(store, place.index)
     return indexer
+
+
+def search(place: Place, name: str, todo: Todo) -> Answer[Found]:
+    """`findings.find`, in the index of the user's cache; else in one that lies in the spool while the mount lasts."""
+    paths = [os.path.join(place.spool, _PRIVATE_INDEX)]
+    if place.index is not None:
+        paths.insert(0, place.index)
+    return _run(place, lambda store: findings.find(store, paths, name, todo))
 
 
 def nothing(place: Place) -> Answer[bool]:

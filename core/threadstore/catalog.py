@@ -14,10 +14,15 @@ from dataclasses import dataclass, field
 
 from threadstore.errors import Problem
 from threadstore.filestates import FileStates
-from threadstore.names import ARCHIVED, SESSIONS, RolloutFile, parse_rollout
+from threadstore.names import ARCHIVED, SESSIONS, RolloutFile, is_partial, parse_rollout
 
 _RESOLUTION = 50_000_000  # ns within which two changes of a folder may bear one mtime
 _ROOTS = (SESSIONS, ARCHIVED)
+_UNFINISHED = "rolloutfs is writing a new rollout here, or was ended before it had"
+_NEVER = (
+    "it was never in force, and no thread needs it: it may be removed, and an operation that makes a file in its "
+    "folder removes it once it is a day old"
+)
 
 
 @dataclass(slots=True)
@@ -197,6 +202,8 @@ def _sort(entry: os.DirEntry[str], path: str, folder: _Folder) -> None:
     elif not entry.is_file(follow_symlinks=False):
         kind = "a link" if entry.is_symlink() else "not a regular file"
         folder.problems.append(_odd(inside, "not_a_file", f"{kind}, which is never followed or opened"))
+    elif is_partial(entry.name):
+        folder.problems.append(Problem("unfinished_rollout", inside, None, None, _UNFINISHED, _NEVER))
     elif rollout is None:
         folder.problems.append(_odd(inside, "not_a_rollout", "not named rollout-<time>-<thread id>.jsonl"))
     else:

@@ -1,8 +1,10 @@
-"""Which of a store's state databases is the one in use (FORMAT 2.5).
+"""Which of a store's state databases is the one in use, and where it lies (FORMAT 2.5).
 
-Codex numbers them by the version of their schema. The newest is in use, but not one that was made and never filled:
-by a newer Codex that was stopped early, or tried once. Both sides, the one that reads and the one that writes, ask
-here.
+They lie in the root of the store, unless `sqlite_home` in its config.toml or $CODEX_SQLITE_HOME names another folder
+(in this order; observed with Codex 0.171.0), and any of them may be a link: SQLite keeps its other files beside the
+file that it leads to. Codex numbers them by the version of their schema. The newest is in use, but not one that was
+made and never filled: by a newer Codex that was stopped early, or tried once. Both sides, the one that reads and the
+one that writes, ask here.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ import shutil
 import sqlite3
 import stat
 import tempfile
+import tomllib
 from contextlib import closing
 from functools import lru_cache
 from urllib.parse import quote
 
 _STATE = re.compile(r"state_(\d+)\.sqlite", re.ASCII)
+CONFIG = "config.toml"  # of Codex, in the root of the store
+_SETTING, _VARIABLE = "sqlite_home", "CODEX_SQLITE_HOME"
 _EMPTY, _WITHOUT_THREADS, _FILLED = 1, 0, 2
 
 
@@ -31,23 +36,59 @@ def is_part(path: str) -> bool:
     return is_database(path.removesuffix("-wal").removesuffix("-shm").removesuffix("-journal"))
 
 
+def folder(root: str) -> str:
+    """Where Codex keeps the databases of a store."""
+    named = _named(os.path.join(root, CONFIG)) or os.environ.get(_VARIABLE, "")
+    return named if os.path.isabs(named) and os.path.realpath(named) != os.path.realpath(root) else root
+
+
 def newest(root: str) -> str | None:
-    """The name of the newest database with threads in it; without such a one, the newest with a table of threads, or
-    else the newest. What is no regular file is never opened: a FIFO would make us wait.
+    """The newest database with threads in it; without such a one, the newest with a table of threads, or else the
+    newest. A name in the root, or an absolute path without links for what lies elsewhere. What is no regular file is
+    never opened: a FIFO would make us wait.
     """
+    place = folder(root)
     try:
-        names = [name for name in os.listdir(root) if is_database(name) and _size(os.path.join(root, name))]
+        names = [name for name in os.listdir(place) if is_database(name) and _size(os.path.join(place, name))]
     except OSError:
         return None
     names.sort(key=lambda name: int(name[6:-7]), reverse=True)
-    if len(names) < 2:
-        return names[0] if names else None
-    return max(names, key=lambda name: _content(os.path.join(root, name)))  # the first of equals
+    if not names:
+        return None
+    # the first of equals
+    name = names[0] if len(names) == 1 else max(names, key=lambda name: _content(os.path.realpath(f"{place}/{name}")))
+    path = os.path.join(place, name)
+    return name if place == root and not os.path.islink(path) else os.path.realpath(path)
+
+
+def elsewhere(root: str) -> str | None:
+    """The folder of the database in use where that isn't the root of the store."""
+    path = newest(root)
+    return os.path.dirname(path) if path is not None and os.path.isabs(path) else None
+
+
+def _named(path: str) -> str | None:
+    """What a config.toml says of the folder; None where it says nothing that Codex could use."""
+    try:
+        status = os.stat(path)
+        return _read(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _read(path: str, *_state: int) -> str | None:
+    with open(path, "rb") as file:
+        try:
+            named = tomllib.load(file).get(_SETTING)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+            return None
+    return named if isinstance(named, str) else None
 
 
 def _size(path: str) -> tuple[int, int, int, int] | None:
     try:
-        status = os.stat(path, follow_symlinks=False)
+        status = os.stat(path)
     except OSError:
         return None
     if not stat.S_ISREG(status.st_mode):

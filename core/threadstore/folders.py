@@ -9,15 +9,20 @@ threads by files that only root can open; anybody else who isn't the owner is re
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator
 
 from threadstore.errors import UnwritableError
-from threadstore.names import ARCHIVED, SESSIONS
+from threadstore.names import ARCHIVED, SESSIONS, is_partial
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)  # what file systems without hard links say
+_NOREPLACE = 1  # RENAME_NOREPLACE, renameat2(2)
+_OLD = 86400.0  # seconds after which what was left by an operation is removed
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -51,21 +56,76 @@ class Folder:
             raise
         return descriptor
 
+    def probe(self) -> None:
+        """Fail as making a file here would."""
+        try:
+            os.close(os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=self.descriptor))
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):  # no such files on this file system
+                raise _explain(self.path, error) from error
+
     def size(self, name: str) -> int:
         """The bytes of a file."""
-        return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_size
+        with self._named(name):
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_size
 
-    def link(self, name: str, other: str) -> None:
-        """Give a file another name as well; fails, rather than replaces, when that is taken."""
-        os.link(name, other, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor, follow_symlinks=False)
+    def publish(self, partial: str, name: str) -> None:
+        """Give a file that was written under another name its own; fails, rather than replaces, when that is taken.
+        The other name may be left.
+
+        A hard link does it on most file systems, a rename that replaces nothing on others (FAT, exFAT).
+        """
+        at = self.descriptor
+        with self._named(name):
+            try:
+                os.link(partial, name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                try:
+                    rename_exclusively(at, partial, name)
+                except OSError as other:
+                    if other.errno not in (errno.EINVAL, errno.ENOSYS):
+                        raise
+                    raise UnwritableError(
+                        f"the file system of {self.path} has neither hard links ({error.strerror}) nor renames that "
+                        "replace nothing, so a new rollout can't appear there as a whole. Move the store to another "
+                        "one. Nothing was changed.",
+                        errno.EOPNOTSUPP,
+                    ) from error
 
     def unlink(self, name: str) -> None:
         """Take a name away."""
-        os.unlink(name, dir_fd=self.descriptor)
+        with self._named(name):
+            os.unlink(name, dir_fd=self.descriptor)
 
     def sync(self) -> None:
         """Make the names survive a power cut."""
-        os.fsync(self.descriptor)
+        with self._named(""):
+            os.fsync(self.descriptor)
+
+    def sweep(self) -> None:
+        """Remove what operations that were ended midway have left here.
+
+        Only what is older than a day: no operation takes as long, and if one did, it would fail and change nothing,
+        since it could not publish what is gone.
+        """
+        before = time.time() - _OLD
+        with contextlib.suppress(OSError), os.scandir(self.descriptor) as entries:
+            for name in [entry.name for entry in entries if is_partial(entry.name)]:
+                with contextlib.suppress(OSError):
+                    status = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and status.st_mtime < before:
+                        self.unlink(name)
+
+    @contextlib.contextmanager
+    def _named(self, name: str) -> Iterator[None]:
+        """Let an error name the whole path."""
+        try:
+            yield
+        except OSError as error:
+            error.filename, error.filename2 = os.path.join(self.path, name).rstrip("/"), None
+            raise
 
     def close(self) -> None:
         """Close it."""
@@ -143,6 +203,18 @@ def check_owner(root: str) -> tuple[int, int]:
             errno.EACCES,
         )
     return status.st_uid, status.st_gid
+
+
+def rename_exclusively(folder: int, name: str, other: str) -> None:
+    """Rename within an open folder; fails with EEXIST when the name is taken, and with EINVAL or ENOSYS where that
+    can't be done.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if libc.renameat2(folder, os.fsencode(name), folder, os.fsencode(other), _NOREPLACE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def _explain(path: str, error: OSError) -> OSError | UnwritableError:

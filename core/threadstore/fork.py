@@ -25,6 +25,7 @@ from threadstore.folders import Folder, open_folder
 from threadstore.ids import new_id
 from threadstore.lineage import Position, is_paginated
 from threadstore.lines import Log, forward
+from threadstore.names import partial_of
 from threadstore.opened import OpenLineage
 from threadstore.policy import is_fact
 from threadstore.recorder import Draft, Durability, Recorder, UnsettledError
@@ -115,11 +116,12 @@ def create(root: str, path: str, records: Iterator[Draft], *, ordinal: int | Non
     """Write a whole new rollout at `path`, so that it is there completely or not at all.
 
     Raises OSError, and UnsettledError when it could be neither made safe nor taken away. A process that is stopped
-    leaves at most a `.partial` file, whose name no reader takes for a rollout.
+    leaves at most a `.partial` file, whose name no reader takes for a rollout; some day a later operation removes it.
     """
     place, _, name = path.rpartition("/")
     with open_folder(root, place, durable=durability is Durability.FSYNC) as folder:
-        partial = f".{name}.{os.getpid()}.partial"
+        folder.sweep()
+        partial = partial_of(name, new_id())
         recorder = Recorder(partial, ordinal=ordinal, create=True, durability=durability, again=False, folder=folder)
         try:
             try:
@@ -128,9 +130,9 @@ def create(root: str, path: str, records: Iterator[Draft], *, ordinal: int | Non
                 recorder.barrier()
             finally:
                 recorder.abandon()
-            folder.link(partial, name)  # fails, rather than replaces, when the name is taken
+            folder.publish(partial, name)
         finally:
-            with contextlib.suppress(OSError):  # not made at all, or it stays: a name that no reader takes
+            with contextlib.suppress(OSError):  # not made at all, renamed, or it stays: a name that no reader takes
                 folder.unlink(partial)
         if durability is Durability.FSYNC:
             try:

@@ -17,6 +17,7 @@ import sqlite3
 import stat
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -26,6 +27,7 @@ from threadstore.catalog import preference
 from threadstore.errors import Problem
 from threadstore.filestates import FileStates
 from threadstore.names import RolloutFile
+from threadstore.summaries import LONGEST
 
 _COLUMNS = (
     "rollout_path",
@@ -77,6 +79,7 @@ class StateDatabase:
         self._system = FileStates(files.root)
         self._scratch = scratch
         self._databases: tuple[list[str], list[str]] = ([], [])  # names in the root, and those of databases among them
+        self._place: tuple[tuple[object, ...], str] | None = None  # what is known of the config, and what it says
         self._identity: Identity | None = None
         self._is_young = False  # the files may have been written again without a sign of it
         self._connection: sqlite3.Connection | None = None
@@ -126,6 +129,23 @@ class StateDatabase:
             self._fail(str(error))
             return []
 
+    def titles(self) -> Iterator[tuple[str, str | None, str | None]]:
+        """Id, name and preview (cut) of all threads that have either. What changes meanwhile may be missing: the next
+        `identity` tells.
+        """
+        self._refresh(self._files)
+        some = [name for name in ("name", "preview") if name in self._columns]
+        if self._connection is None or not some:
+            return
+        name, preview = (f"substr({one}, 1, {LONGEST})" if one in some else "NULL" for one in ("name", "preview"))
+        wanted = " OR ".join(f"{one} <> ''" for one in some)
+        try:
+            for row in self._connection.execute(f"SELECT id, {name}, {preview} FROM threads WHERE {wanted}"):
+                yield str(row[0]), _text(row[1]), _text(row[2])
+        except sqlite3.Error as error:
+            if self._is_still(self._identity):
+                self._fail(str(error))
+
     def close(self) -> None:
         """Forget the connection and remove the private copy."""
         if self._connection is not None:
@@ -145,17 +165,26 @@ class StateDatabase:
         )
 
     def _newest(self, files: FileStates) -> str | None:
-        """The database in use."""
+        """The database in use: a name in the root, or an absolute path."""
         try:
             names = files.names()
         except OSError:
             return None
+        if self._folder(files) != self._root:
+            return databases.newest(self._root)
         if names is not self._databases[0]:
             self._databases = names, [name for name in names if databases.is_database(name)]
         found = self._databases[1]
-        if len(found) > 1:
-            return databases.newest(self._root)
-        return found[0] if found and _stat(files, found[0])[2] else None
+        if len(found) == 1 and _stat(files, found[0])[2]:
+            return found[0]
+        return databases.newest(self._root) if found else None
+
+    def _folder(self, files: FileStates) -> str:
+        """Where the databases lie; looked for again when the config has changed."""
+        config = _stat(files, databases.CONFIG)
+        if self._place is None or self._place[0] != config:
+            self._place = config, databases.folder(self._root)
+        return self._place[1]
 
     def _refresh(self, files: FileStates) -> None:
         identity = self._identity_in(files)
@@ -216,6 +245,10 @@ class StateDatabase:
         )
 
 
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
 def is_young(identity: Identity) -> bool:
     """True for files that were changed so lately that the next change may bear the same time. A log of a database is
     written over from its beginning, so its size tells nothing.
@@ -225,9 +258,9 @@ def is_young(identity: Identity) -> bool:
 
 
 def _stat(files: FileStates, name: str) -> tuple[str, int, int, int, int]:
-    """Name, device, inode, size, mtime; zeros for what is no regular file."""
+    """Name, device, inode, size, mtime; zeros for what is no regular file. Of what lies elsewhere nobody hears."""
     try:
-        status = files.lstat(name)
+        status = os.lstat(name) if os.path.isabs(name) else files.lstat(name)
     except OSError:
         return name, 0, 0, 0, 0
     if not stat.S_ISREG(status.st_mode):
@@ -244,6 +277,17 @@ class Head:
     rollout: RolloutFile
     by: str
     problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The thread that a file is made of: its id, its rollouts, the selected one, the database's row, its name."""
+
+    thread_id: str
+    rollouts: tuple[RolloutFile, ...]
+    head: Head
+    row: Row | None
+    name: str | None
 
 
 def select(rollouts: tuple[RolloutFile, ...], row: Row | None) -> Head:

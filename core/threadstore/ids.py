@@ -19,7 +19,27 @@ def new_id() -> str:
 
 def now_text() -> str:
     """The time in UTC with three digits and `Z`."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _text(datetime.now(UTC))
+
+
+def utc(seconds: float | None) -> str | None:
+    """A Unix time in the same form; None when there is none, or none that a calendar has."""
+    told = moment(seconds)
+    return None if told is None else _text(told)
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """A Unix time in UTC; None for 0 and for what no calendar has."""
+    if not seconds:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _text(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def file_stamp() -> str:

@@ -15,7 +15,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -27,7 +27,9 @@ import zstandard
 from threadstore.extents import Extents
 from threadstore.projection import Basis, Outline, View
 from threadstore.summaries import COLUMNS as SUMMARY
-from threadstore.summaries import Summary, TurnPlace, of_row
+from threadstore.summaries import Opening, Summary, TurnPlace, of_row
+from threadstore.tallies import COLUMNS as SPENT
+from threadstore.tallies import Tally, of_rows
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +40,16 @@ SIZES = {view: f"{view.value.partition('.')[0]}_bytes" for view in View}
 _GENERATION = 16  # bytes of each
 _DIGEST = 16  # bytes
 _PATIENCE = 0.05  # seconds to wait for a lock
+_AT_ONCE = 200  # threads that are asked for in one query
 _AGAIN = 1.0  # seconds until it is looked again whether the file is the same
 _KEPT = ("rollout", "made_from", "facts", "generations", "last_record_ns", *SIZES.values())
 _COLUMNS = ", ".join(("digest", *_KEPT))
+_OPENING = "last_record_ns, made_from, created_at, first_words, branch, is_agent, cwd, model"
 _ONE = f"SELECT {_COLUMNS} FROM threads WHERE id = ?"
 _TURNS = "SELECT id, number, file FROM turns WHERE thread_id = ? ORDER BY rowid"
 _PROBLEMS = 'SELECT code, file, "offset", length, message, consequence FROM problems WHERE thread_id = ? ORDER BY rowid'
+_TALLIES = f"SELECT id, turns, effective_turns, {_COLUMNS} FROM threads WHERE id BETWEEN ? AND ?"
+_SPENT = f"SELECT thread_id, {', '.join(SPENT)} FROM spent WHERE thread_id BETWEEN ? AND ?"
 _SOME = f"SELECT id, {_COLUMNS} FROM threads WHERE id > ? AND id < ?"
 
 
@@ -59,6 +65,18 @@ class Entry(NamedTuple):
     facts: bytes
     outlines: dict[View, Outline]
     last_record_ns: int
+
+
+class Kept(NamedTuple):
+    """What the index knows of a thread without its derived files: the files that it was made from, the time of the last
+    record (Unix, ns), how it began, folder and model of now.
+    """
+
+    made_from: tuple[Basis, ...]
+    last_record_ns: int
+    opening: Opening
+    cwd: str | None
+    model: str | None
 
 
 @cache
@@ -104,9 +122,29 @@ class IndexReader:
         rows = self._all(f"SELECT {', '.join(SUMMARY)} FROM threads WHERE id = ?", thread_id)
         return of_row(thread_id, rows[0]) if rows else None
 
+    def kept(self, thread_ids: Sequence[str]) -> dict[str, Kept]:
+        """What it says of some threads."""
+        found: dict[str, Kept] = {}
+        for start in range(0, len(thread_ids), _AT_ONCE):
+            some = thread_ids[start : start + _AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            rows = self._all(f"SELECT id, {_OPENING}, {_COLUMNS} FROM threads WHERE id IN ({marks})", *some)
+            found |= {row[0]: _kept(row[1:9]) for row in rows if row[9] == _digest(row[10:])}
+        return found
+
     def turns(self, thread_id: str) -> list[TurnPlace]:
         """The turns of a thread, in their order; to be used with its entry."""
         return [TurnPlace(*row) for row in self._all(_TURNS, thread_id)]
+
+    def tallies(self, first: str, last: str) -> dict[str, tuple[Entry | None, Tally]]:
+        """What threads add to statistics, from one id to another; each to be used if its entry holds."""
+        spent: dict[str, list[tuple[Any, ...]]] = {}
+        for thread_id, *row in self._all(_SPENT, first, last):
+            spent.setdefault(thread_id, []).append(tuple(row))
+        return {
+            thread_id: (_entry(tuple(row)), Tally(turns, effective, of_rows(spent.get(thread_id, ()))))
+            for thread_id, turns, effective, *row in self._all(_TALLIES, first, last)
+        }
 
     def problems(self, thread_id: str) -> list[Json]:
         """The lines of a thread's `problems.jsonl`; to be used with its entry."""
@@ -191,6 +229,12 @@ def _entry(row: tuple[Any, ...]) -> Entry | None:
         if size is not None
     }
     return Entry(basis, facts, outlines, last)
+
+
+def _kept(row: tuple[Any, ...]) -> Kept:
+    last, made_from, created, words, branch, is_agent, cwd, model = row
+    basis = tuple(Basis(*one) for one in orjson.loads(made_from))
+    return Kept(basis, last, Opening(created, words, branch, bool(is_agent)), cwd, model)
 
 
 def packed_extents(extents: Extents) -> bytes | None:

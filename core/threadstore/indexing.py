@@ -24,6 +24,7 @@ from threadstore.names import RolloutFile
 from threadstore.projection import Projection, View
 from threadstore.projector import Texts
 from threadstore.store import ThreadStore
+from threadstore.usage import FIELDS
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ _PASSING = frozenset(
 _AFTER_ALL = "~"  # comes after every thread id
 _LARGE = 256 << 10  # bytes of log from which it is worth keeping where a derived file lies in it
 _VERY_LARGE = 1 << 20  # bytes of log from which passes over it are kept
-_TABLES = ("texts", "passes", "extents", "problems", "turns", "rollouts", "threads")  # children first
+_TABLES = ("texts", "passes", "extents", "problems", "spent", "turns", "rollouts", "threads")  # children first
 _TEXTS = (
     *("name", "preview", "status", "health", "history_mode", "cwd", "model", "model_provider", "created_at"),
     *("updated_at", "cli_version", "originator", "forked_from", "parent"),
@@ -82,7 +83,7 @@ class Indexer:
     def _advance(self, connection: sqlite3.Connection, last: str, end: float) -> Progress:
         ids = self._store.thread_ids()
         at, entered = bisect_right(ids, last), 0
-        while at < len(ids):
+        while True:
             some = ids[at : at + _SLICE]
             bound = ids[at + _SLICE] if at + _SLICE < len(ids) else _AFTER_ALL
             known = index.entries(connection, last, bound)
@@ -92,7 +93,8 @@ class Indexer:
                 if time.monotonic() >= end:
                     return Progress(thread, at, len(ids), entered)
             _remove(connection, known)  # threads that are gone
-        return Progress(None, at, len(ids), entered)
+            if at >= len(ids):
+                return Progress(None, at, len(ids), entered)
 
     def enter(self, threads: Iterable[str]) -> bool:
         """Bring the entries of some threads up to date. False while another process builds this index."""
@@ -197,8 +199,8 @@ def _create(path: str, root: str) -> None:
     _unlink(building)
     os.close(os.open(building, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     database = Database(building)
-    texts = dict.fromkeys(("id", *_TEXTS, "agent", "branch", "commit_hash"), str)
-    numbers = dict.fromkeys(("archived", *_COUNTS, "total_tokens", "own_tokens", *SIZES.values()), int)
+    texts = dict.fromkeys(("id", *_TEXTS, "agent", "branch", "commit_hash", "first_words"), str)
+    numbers = dict.fromkeys(("archived", "is_agent", *_COUNTS, "total_tokens", "own_tokens", *SIZES.values()), int)
     inner = {
         "rollout": str,
         "last_record_ns": int,
@@ -227,6 +229,10 @@ def _create(path: str, root: str) -> None:
         | {"consequence": str, "uncertain": int},
         foreign_keys=[("thread_id", "threads", "id")],
     )
+    database.table("spent").create(
+        {"thread_id": str, "day": str, "model": str, **dict.fromkeys(FIELDS, int)},
+        foreign_keys=[("thread_id", "threads", "id")],
+    )
     database.table("extents").create(
         {"thread_id": str, "file": str, "data": bytes},
         pk=("thread_id", "file"),
@@ -243,7 +249,7 @@ def _create(path: str, root: str) -> None:
         foreign_keys=[("thread_id", "threads", "id")],
     )
     database.table("texts").enable_fts(["text"], create_triggers=True, tokenize="unicode61 remove_diacritics 2")
-    for table in ("rollouts", "turns", "problems", "texts"):
+    for table in ("rollouts", "turns", "spent", "problems", "texts"):
         database.table(table).create_index(["thread_id"])
     for column in ("updated_at", "cwd", "forked_from", "parent"):
         database.table("threads").create_index([column])
@@ -322,7 +328,9 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         "branch": _text(git.get("branch")),
         "commit_hash": _text(git.get("commit_hash")),
         "agent": _text((document["agent"] or {}).get("nickname") or (document["agent"] or {}).get("role")),
+        "first_words": _text(store.opening(thread).words),
         "archived": document["archived"],
+        "is_agent": document["agent"] is not None,
         **{key: document["counts"][key] for key in _COUNTS},
         "total_tokens": _tokens(usage["total"]),
         "own_tokens": _tokens(usage["own"]),
@@ -336,6 +344,7 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         "passes": [{"thread_id": thread, "kind": kind, "data": data} for kind, data in passes.items()],
         "rollouts": [_rollout(store, thread, entry, one) for one in store.rollouts(thread)],
         "turns": [_turn(thread, one) for one in _lines(made, View.TURNS)],
+        "spent": [_spent(thread, one) for one in usage["spent"]],
         "problems": [_problem(thread, one) for one in _lines(made, View.PROBLEMS)],
     }
 
@@ -396,6 +405,10 @@ def _turn(thread: str, turn: Json) -> Json:
     row |= {key: _integer(turn[key]) for key in ("started_at", "completed_at", "duration_ms")}
     place = {"file": start.get("file"), "offset": start.get("offset")}
     return {"thread_id": thread, **row, "total_tokens": _tokens(usage), **place}
+
+
+def _spent(thread: str, row: Json) -> Json:
+    return {"thread_id": thread, "day": row["day"], "model": row["model"], **{name: row[name] for name in FIELDS}}
 
 
 def _tokens(usage: Json | None) -> int | None:

@@ -19,6 +19,7 @@ _ROLLOUT = re.compile(
     rf"rollout-([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9]{{2}}-[0-9]{{2}}-[0-9]{{2}})-({_UUID})(?:_({_UUID}))?\.jsonl(\.zst)?"
 )
 _UUID_ONLY = re.compile(_UUID)
+_PARTIAL = re.compile(rf"\.({_ROLLOUT.pattern})\.[0-9a-f-]+\.partial")
 
 
 class RolloutFile(NamedTuple):
@@ -64,6 +65,18 @@ def parse_rollout(path: str) -> RolloutFile | None:
     return RolloutFile(stamp, rollout_id, thread_id, path, path.startswith(ARCHIVED + "/"), zst is not None)
 
 
+def partial_of(name: str, tag: str) -> str:
+    """The name under which a rollout is written before it is there; no reader takes it for one. `tag` is unique, of
+    hexadecimal digits and dashes.
+    """
+    return f".{name}.{tag}.partial"
+
+
+def is_partial(name: str) -> bool:
+    """True for a name that `partial_of` makes."""
+    return _PARTIAL.fullmatch(name) is not None
+
+
 def is_thread_id(text: str) -> bool:
     """True for a UUID in the spelling that Codex writes, in either case."""
     return _UUID_ONLY.fullmatch(text) is not None
@@ -95,26 +108,61 @@ def relocate(path: str) -> str | None:
     return None
 
 
-_UNSAFE = re.compile(
-    r"[\x00-\x1f\x7f-\x9f/\\\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    r"\ud800-\udfff\U000e0000-\U000e007f]"
+_UNSAFE_ONES = (
+    r"\x00-\x1f\x7f-\x9f/\\\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e007f"
 )
+_UNSAFE = re.compile(f"[{_UNSAFE_ONES}]")
 _LONGEST = 120  # bytes; leaves room for an id suffix below the 255 that a name may have
 
 
-def safe_name(text: str) -> str:
+#: The same with blanks and what a shell, or `host:path`, would stumble over.
+_QUOTED = re.compile(rf"""[{_UNSAFE_ONES}\s_"'`$&*?()\[\]{{}}<>|;:!#~^]+""")
+_READ, _WORDS = 120, 48  # characters of a text that are looked at, and that make a name
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+
+
+def safe_name(text: str, *, hidden: bool = False) -> str:
     """Text from data as one path part that is safe to show, to list and to type (FAULTS 22).
 
     Separators, control and direction characters become `_`; the result is never empty, `.` or `..`, never begins
-    with a dot, a dash or a blank, and is cut at a character boundary. Not reversible alone: the caller adds an id
-    where names collide and `thread.json` has the original.
+    with a dot (unless `hidden`), a dash or a blank, and is cut at a character boundary. Not reversible alone: the
+    caller adds an id where names collide and `thread.json` has the original.
     """
     import unicodedata
 
     name = _UNSAFE.sub("_", unicodedata.normalize("NFC", text)).strip()
-    if name[:1] in (".", "-"):
+    if name[:1] == "-" or (name[:1] == "." and (not hidden or name in (".", ".."))):
         name = "_" + name[1:]
+    return _cut(name) or "_"
+
+
+def _cut(name: str) -> str:
     raw = name.encode("utf-8", "replace")
-    if len(raw) > _LONGEST:
-        name = raw[:_LONGEST].decode("utf-8", "ignore").rstrip() + "…"
-    return name or "_"
+    return name if len(raw) <= _LONGEST else raw[:_LONGEST].decode("utf-8", "ignore").rstrip() + "…"
+
+
+def brief_name(text: str) -> str:
+    """The first words of a text as (a part of) one path part that a shell takes as it is: blanks, quotation marks and
+    the like become one `_`. Empty when there are no words.
+    """
+    import unicodedata
+
+    name = _QUOTED.sub("_", unicodedata.normalize("NFC", text[:_READ])).strip("_.-")
+    if len(name) > _WORDS:
+        at = name.rfind("_", _WORDS // 2, _WORDS + 1)
+        name = name[: at if at > 0 else _WORDS].rstrip("_.-")
+    return _cut(name)
+
+
+def path_names(text: str) -> tuple[str, ...]:
+    """The parts of a path from data, or of any name with slashes in it, each as one path part. It is only text: no file
+    is looked at, `..` takes back what stands before it. Parts of a Windows path are told by backslashes.
+    """
+    parts: list[str] = []
+    for part in (text.replace("\\", "/") if _WINDOWS.match(text) else text).split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(safe_name(part, hidden=True))
+    return tuple(parts)

@@ -23,12 +23,20 @@ _OWN = 1024  # threads whose own edge is remembered: a walk asks a dozen times f
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The neighbours of a thread, as thread ids; agents with the name of their link."""
+    """The neighbours of a thread, as thread ids; agents with the name of their link. `root` is the thread in the store
+    from which all of its family came: itself where nothing leads further.
+    """
 
     forked_from: str | None
     parent: str | None
     forks: tuple[str, ...]
     agents: tuple[tuple[str, str], ...]
+    root: str
+
+    @property
+    def are_none(self) -> bool:
+        """True for a thread that is the only one of its family."""
+        return not self.forks and not self.agents and self.forked_from is None and self.parent is None
 
 
 class Edge(NamedTuple):
@@ -89,6 +97,8 @@ class Neighbours:
         self._version = 0
         self._forks: dict[str, list[str]] = {}
         self._agents: dict[str, list[tuple[str, str]]] = {}
+        self._above: dict[str, str] = {}  # what a thread came from, if that is in the store
+        self._roots: dict[str, str] = {}  # as far as anybody asked
 
     def is_fresh(self, version: int) -> bool:
         """True when the trees were made for that version of the catalog."""
@@ -135,12 +145,35 @@ class Neighbours:
                 forks.setdefault(edge.forked_from, []).append(thread_id)
         self._forks, self._version = forks, version
         self._agents = {parent: _named(children) for parent, children in agents.items()}
+        below = {parent: [child for _, child in children] for parent, children in agents.items()}
+        self._above = {
+            child: above
+            for trees in (forks, below)
+            for above, children in trees.items()
+            for child in children
+            if above in heads
+        }
+        self._roots = {}
 
     def links(self, thread_id: str, head: RolloutFile) -> Links:
         """The neighbours of a thread. What its own meta says is looked up in the file."""
         edge = self._own_edge(head)
         forks, agents = self._forks.get(thread_id, ()), self._agents.get(thread_id, ())
-        return Links(edge.forked_from, edge.parent, tuple(forks), tuple(agents))
+        return Links(edge.forked_from, edge.parent, tuple(forks), tuple(agents), self._root(thread_id))
+
+    def _root(self, thread_id: str) -> str:
+        """The thread that a family begins with; in a circle the smallest."""
+        on_the_way: dict[str, None] = {}
+        at: str | None = thread_id
+        while at is not None and at not in self._roots and at not in on_the_way:
+            on_the_way[at] = None
+            at = self._above.get(at)
+        root = next(reversed(on_the_way), thread_id) if at is None else self._roots.get(at)
+        if root is None:  # a circle begins at `at`
+            met = list(on_the_way)
+            root = min(met[met.index(str(at)) :])
+        self._roots.update(dict.fromkeys(on_the_way, root))
+        return root
 
     def _own_edge(self, rollout: RolloutFile) -> Edge:
         """What the meta says now; read again when the file changed."""

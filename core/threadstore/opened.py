@@ -156,13 +156,15 @@ class OpenLineage:
 
 
 def first_dialect(log: Log) -> Dialect:
-    """The dialect of a file, from its beginning."""
+    """The dialect of a file, from its first line that may be a record."""
     head = pread_exactly(log.descriptor, min(log.size, 1 << 16), 0)
-    first, newline, _ = head.lstrip(b"\r\n \t").partition(b"\n")
-    if b'"payload"' in first or not first.startswith(b"{"):
+    first, newline, rest = head.partition(b"\n")
+    while not first.startswith(b"{") and newline:
+        first, newline, rest = rest.partition(b"\n")
+    if first.startswith(b"{") and b'"payload"' in first:
         return Dialect.ENVELOPE
-    if newline or len(head) == log.size:
-        return dialect_of(Line(0, len(first), first))
+    if newline or len(head) == log.size or not first.startswith(b"{"):
+        return dialect_of(Line(0, len(first), first)) if first.startswith(b"{") else Dialect.ENVELOPE
     # A bare session meta with long instructions: the whole line tells, and is read beside the log's own count of bytes.
-    whole = (line for line in forward(Log(log.descriptor, log.size)) if not is_blank(line))
-    return dialect_of(next(whole, Line(0, 0, b"")))
+    lines = (line for line in forward(Log(log.descriptor, log.size)) if line.data.startswith(b"{"))
+    return dialect_of(next(lines, Line(0, 0, b"")))

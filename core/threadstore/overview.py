@@ -10,6 +10,7 @@ from threadstore.catalog import Catalog, preference
 from threadstore.errors import Problem
 from threadstore.heads import Head, StateDatabase
 from threadstore.projection import Basis
+from threadstore.tallies import Sums, Tally
 from threadstore.views import line, page, problem_lines
 
 
@@ -41,8 +42,11 @@ def problems(catalog: Catalog, database: StateDatabase, selected: Mapping[str, H
     return problem_lines(found)
 
 
-def stats(root: str, catalog: Catalog, database: StateDatabase) -> bytes:
-    """The content of `stats.json`: counts, and bytes as they lie on disk."""
+def stats(root: str, catalog: Catalog, database: StateDatabase, tallies: Iterable[Tally | None]) -> bytes:
+    """The content of `stats.json`: counts, bytes as they lie on disk, and tokens."""
+    sums = Sums()
+    for tally in tallies:
+        sums.add(tally)
     rollouts = [rollout for files in catalog.threads.values() for rollout in files]
     return page(
         {
@@ -53,6 +57,7 @@ def stats(root: str, catalog: Catalog, database: StateDatabase) -> bytes:
             "compressed_rollouts": sum(rollout.compressed for rollout in rollouts),
             "bytes": sum(_sizes(os.path.join(root, rollout.path) for rollout in rollouts)),
             "database": bool(database.identity()) and database.problem is None,
+            **sums.render(),
         }
     )
 

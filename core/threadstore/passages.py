@@ -98,6 +98,16 @@ def summary_of(message: str) -> str:
     return message.removeprefix(SUMMARY_PREFIX).lstrip("\n")
 
 
+def plain(of: Passage) -> str:
+    """What a message says, its ends if that is too much; its images and sounds are named."""
+    text, media = _joined(of.item.get("content"), of)
+    found = of.cut(text, SAID)
+    if found.missing:
+        note = f"[… {found.missing:,} of {found.size:,} bytes are left out; the whole is in {of.place} …]"
+        return f"{found.head}\n{note}\n{found.tail}\n{media}"
+    return f"{found.head}\n\n{media}" if media else found.head
+
+
 def _titled(title: str, of: Passage, content: str) -> str:
     return f"### {title}{of.mark}\n\n{content}"
 
@@ -189,14 +199,14 @@ def _script(text: str, of: Passage) -> str:
 
 
 def _result(of: Passage, calls: Calls) -> str:
-    text, code, media = _printed(of.item.get("output"), of)
+    text, code, media = printed(of.item.get("output"), of)
     found = of.cut(text, PRINTED)
     status = f" · exit code {code}" if code is not None else ""
     title = f"{calls.result(of.item.get('call_id'))}{of.mark}{status} · {found.size:,} bytes"
     return folded(title, (excerpt(found, of.place) if text else "") + media)
 
 
-def _printed(output: object, of: Passage) -> tuple[str, str | None, str]:
+def printed(output: object, of: Passage) -> tuple[str, str | None, str]:
     """Text, exit code and media of a tool's output, which is a text or parts; before 2026 often a JSON text."""
     if not isinstance(output, str):
         text, media = _joined(output, of)

@@ -35,6 +35,14 @@ class StoreView(Enum):
     HEADS = "heads.jsonl"
     PROBLEMS = "problems.jsonl"
     STATS = "stats.json"
+    LINEAGE = "lineage.mmd"
+
+
+class FamilyView(Enum):
+    """The derived files of a family of threads."""
+
+    TEXT = "family.txt"
+    MERMAID = "family.mmd"
 
 
 class Basis(NamedTuple):

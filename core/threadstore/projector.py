@@ -8,56 +8,47 @@ last few threads are kept for that.
 
 from __future__ import annotations
 
-import errno
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from threadstore import prompt, transcript, views
+from threadstore import diagnosis, prompt, reverts, transcript, views
 from threadstore.calls import match_calls
 from threadstore.catalog import Catalog
 from threadstore.effects import Effect
 from threadstore.errors import LineageError, Problem, StoreError, TooLargeError, UnreadableError
 from threadstore.extents import Extents, ExtentsBuilder
-from threadstore.files import pread_exactly
-from threadstore.heads import Head, Row
-from threadstore.lineage import Segment, base_of, is_paginated, resolve
-from threadstore.lines import Line, Log, backward, forward
+from threadstore.heads import Subject
+from threadstore.lineage import Segment, base_of, resolve
+from threadstore.lines import Line, Log, forward
 from threadstore.metas import REJECTED, Metas
-from threadstore.names import RolloutFile, canonical_id
-from threadstore.opened import OpenFile, OpenLineage, first_dialect, open_rollout
+from threadstore.names import RolloutFile
+from threadstore.opened import OpenLineage, first_dialect, open_rollout
 from threadstore.passes import Blocks, Pass, packed, unpacked
 from threadstore.projection import Basis, Projection, View
-from threadstore.records import Dialect, Json, Memo, Record, decode, is_blank
-from threadstore.replay import Replay, ReverseScan, history_item, initial_window
-from threadstore.scan import FullScan, Source, may_have_mattered
+from threadstore.records import Dialect, Json, Memo, Record, Skip, decode, dialect_of, is_blank
+from threadstore.replay import Replay
+from threadstore.replaying import continued, extended, replay_lineage, whole_lines
+from threadstore.scan import FullScan, Source, words_of
 from threadstore.spool import Spool
 from threadstore.texts import Text, text_of
+from threadstore.usage import Spent, add
 
 KINDS = ("scan", "history", "state")  # of passes
 _KEPT = 4  # threads whose passes are kept
+_KEPT_GENERATIONS = 1000  # of which is known what was spent in them
 _REMEMBERED = (
     1 << 20
 )  # bytes of a lineage up to which records are kept from one pass to the next, and above which passes
 
 _HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
+_SAID = (b"user_message", b"UserMessage")  # in the lines with the words of a person
 _ANEW = frozenset((View.TRANSCRIPT,))  # made from the records themselves each time
 #: Files that can't be made when the lineage is broken; the others tell what there is.
 _NEED_LINEAGE = _HISTORIES | {View.WORLD_STATE, View.TURNS, View.USAGE, View.LINEAGE, View.TRANSCRIPT}
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The thread that a file is made of: its id, its rollouts, the selected one, the database's row, its name."""
-
-    thread_id: str
-    rollouts: tuple[RolloutFile, ...]
-    head: Head
-    row: Row | None
-    name: str | None
 
 
 class Projector:
@@ -66,11 +57,12 @@ class Projector:
     def __init__(self, root: str, spool: Spool, catalog: Catalog, metas: Metas) -> None:
         self._root = root
         self.spool = spool
-        self._catalog = catalog
+        self.catalog = catalog
         self._metas = metas
         self._kept: OrderedDict[tuple[str, str], object] = OrderedDict()  # passes by thread and kind
         self._memo: tuple[tuple[Basis, ...], Memo] = ((), Memo())
         self.remembered: Callable[[str, str], bytes | None] | None = None  # packed ones of another process
+        self._reverted: OrderedDict[object, Spent] = OrderedDict()
         self._blocks: dict[str, Blocks] = {}  # what passes over large logs of this process have read
         self._proven: tuple[tuple[Basis, ...], bool] = ((), False)
 
@@ -81,10 +73,11 @@ class Projector:
             segments, error = self.segments(rollout), None
         except LineageError as broken:
             segments, error = [Segment(rollout, self._metas.read(rollout), None, None)], broken
-        except (UnreadableError, TooLargeError) as closed:
+        except (UnreadableError, TooLargeError) as shut:
             if view is not View.PROBLEMS:
                 raise
-            return _closed(subject, closed)
+            extents, generation = _rendered(diagnosis.closed(subject, shut))
+            return Projection(extents, (), generation)
         with self.open(segments) as lineage:
             # A broken lineage may be mended by a file that we have not seen, so what is said of it holds only now.
             basis = tuple(file.basis for file in reversed(lineage.files)) if error is None else ()
@@ -149,7 +142,7 @@ class Projector:
             raise LineageError("lineage_unreadable", f"{rollout.path} is needed: {error.message}") from error
 
     def _find(self, rollout_id: str) -> RolloutFile | None:
-        files = self._catalog.of_rollout(rollout_id)
+        files = self.catalog.of_rollout(rollout_id)
         return files[-1] if files else None
 
     def _decoded_size(self, rollout: RolloutFile) -> int:
@@ -168,6 +161,13 @@ class Projector:
             raise
         return lineage
 
+    def open_thread(self, head: RolloutFile) -> OpenLineage:
+        """The open files of the lineage of a rollout, of which lines are decoded once if they are small; close it."""
+        lineage = self.open(self.segments(head))
+        if not _is_large(lineage):
+            lineage.decode = self._memo_of(lineage).decode
+        return lineage
+
     def _make(self, passes: _Passes, view: View) -> tuple[Extents, bytes]:
         subject, lineage, error = passes.subject, passes.lineage, passes.error
         if view in _HISTORIES:
@@ -180,13 +180,16 @@ class Projector:
         if view is View.TURNS:
             return _rendered(views.turns(scan))
         if view is View.USAGE:
-            return _rendered(views.page(scan.usage.render()))
+            return _rendered(views.page(passes.usage))
         if view is View.PROBLEMS:
             return _rendered(views.problem_lines(passes.problems, scan.hidden_problems))
         if view is View.THREAD:
             replay = None if error is not None else passes.state
-            summary = _summary(subject, self._metas)
-            return _rendered(views.thread(summary, lineage.segments, scan, replay, passes.problems, error))
+            preview = subject.row.preview if subject.row is not None else None
+            created = self.created(subject.rollouts)
+            summary = views.Summary(subject.thread_id, subject.head, subject.name, preview, created)
+            usage = None if error is not None else passes.usage
+            return _rendered(views.thread(summary, lineage.segments, scan, replay, passes.problems, usage, error))
         builder = ExtentsBuilder()
         if view is View.TRANSCRIPT:
             generation = transcript.write(scan, passes.effect, lineage, builder)
@@ -210,11 +213,11 @@ class Projector:
         now = Pass.over(lineage)
         replay = None
         if known is not None and _may_go_on(known[0], now, lineage):
-            go_on = _continue if state else _extend
+            go_on = continued if state else extended
             replay = go_on(known[1], lineage, known[0].consumed or 0)
         if replay is None:
             replay = replay_lineage(lineage, state=state)
-        now.consumed = _whole_lines(lineage.files[-1].log)
+        now.consumed = whole_lines(lineage.files[-1].log)
         self._keep(thread_id, kind, (now, replay))
         return replay
 
@@ -277,6 +280,53 @@ class Projector:
         self._keep(thread_id, "scan", (now, scan))
         return scan
 
+    def first_words(self, head: RolloutFile) -> str | None:
+        """What a person said first, as `thread.json` has it for a preview; reads no further than that."""
+        try:
+            segments = self.segments(head)
+        except LineageError:
+            segments = [Segment(head, self._metas.read(head), None, None)]
+        with self.open(segments) as lineage:
+            for number, file in enumerate(lineage.files):
+                dialect: Dialect | None = None
+                for line in forward(file.log, 0, lineage.end_of(number)):
+                    if dialect is None and line.data[:1] == b"{":
+                        dialect = dialect_of(line)
+                    if dialect is not Dialect.BARE and not any(mark in line.data for mark in _SAID):
+                        continue
+                    record = decode(line, dialect or Dialect.ENVELOPE)
+                    words = None if isinstance(record, Skip) else words_of(record)
+                    if words is not None:
+                        return words
+        return None
+
+    def created(self, rollouts: Iterable[RolloutFile]) -> str | None:
+        """A revert writes a new meta with a new time; the thread began with the oldest rollout of its own."""
+        oldest = min(rollouts, key=lambda rollout: (rollout.stamp, rollout.rollout_id))
+        try:
+            created = self._metas.read(oldest).get("timestamp")
+        except (StoreError, OSError):
+            return None  # damaged or just gone: the selected rollout says when it was written itself
+        return created if isinstance(created, str) else None
+
+    def reverted(self, subject: Subject, lineage: OpenLineage) -> Spent:
+        """What the thread spent in generations, or ends of them, that no longer count. These seldom change."""
+        counted = {file.rollout.rollout_id: lineage.end_of(number) for number, file in enumerate(lineage.files)}
+        found: Spent = {}
+        for rollout in subject.rollouts:
+            if rollout == subject.head.rollout:
+                continue
+            with suppress(StoreError, FileNotFoundError), self.open(self.segments(rollout)) as generation:
+                key = (tuple(file.basis for file in generation.files), tuple(sorted(counted.items())))
+                known = self._reverted.get(key)
+                if known is None:
+                    known = self._reverted[key] = reverts.spent_beside(generation, subject.thread_id, counted)
+                    while len(self._reverted) > _KEPT_GENERATIONS:
+                        self._reverted.popitem(last=False)
+                add(found, known)
+                reverts.note(generation, subject.thread_id, counted)
+        return found
+
     def texts(self, subject: Subject, known: bytes | None) -> Texts:
         """What was said in the thread's own rollouts, from where the pass `known` had come to if it can go on."""
         lineage = self.open(self.segments(subject.head.rollout))
@@ -287,38 +337,8 @@ class Projector:
         before = unpacked(known) if known is not None and self._is_proven(subject.thread_id, lineage) else None
         goes_on = isinstance(before, Pass) and before.continues(now, lineage)
         start = (before.consumed or 0) if isinstance(before, Pass) and goes_on else 0
-        now.consumed = _whole_lines(lineage.files[-1].log)
+        now.consumed = whole_lines(lineage.files[-1].log)
         return Texts(goes_on, _said(lineage, subject.thread_id, start if goes_on else None), packed(now))
-
-    # What is wrong
-
-    def problems(
-        self, subject: Subject, lineage: OpenLineage, scan: FullScan, error: LineageError | None
-    ) -> list[Problem]:
-        """Everything that is odd or damaged about a thread, in the order of `problems.jsonl`."""
-        found: list[Problem] = []
-        head = subject.head
-        if error is not None and error.code not in {_DAMAGES[file.damage][0] for file in lineage.files if file.damage}:
-            consequence = (
-                "what the thread is now can't be told: derived files answer EIO; "
-                "full_history.jsonl and rollouts/ still work"
-            )
-            found.append(Problem(error.code, head.rollout.path, None, None, error.message, consequence))
-        if head.problem is not None:
-            found.append(head.problem)
-        own = {rollout.path for rollout in subject.rollouts}
-        found += [problem for problem in self._catalog.problems_of(subject.thread_id) if problem.path in own]
-        found += _meta_problems(subject, lineage, is_empty=not scan.columns[0] and scan.offset >= lineage.ends()[-1])
-        if scan.dialect is Dialect.BARE:
-            message = "a log of mid 2025, whose lines are bare items"
-            consequence = "Codex 0.171.0 does not read it; its history is made from the bare items"
-            found.append(Problem("old_format", head.rollout.path, 0, None, message, consequence))
-        found += [_spool_problem(file) for file in lineage.files if file.damage is not None]
-        found += scan.problems
-        tail = _torn_tail(scan, lineage)
-        if tail is not None:
-            found.append(tail)
-        return found
 
 
 class _Passes:
@@ -356,9 +376,15 @@ class _Passes:
         return Effect(self.scan, None if self.error is not None else self.history)
 
     @cached_property
+    def usage(self) -> Json:
+        """The content of `usage.json`."""
+        return self.scan.usage.render(self._projector.reverted(self.subject, self.lineage))
+
+    @cached_property
     def problems(self) -> list[Problem]:
         """What is wrong."""
-        return self._projector.problems(self.subject, self.lineage, self.scan, self.error)
+        listed = self._projector.catalog.problems_of(self.subject.thread_id)
+        return diagnosis.problems(self.subject, listed, self.lineage, self.scan, self.error)
 
 
 def _is_large(lineage: OpenLineage) -> bool:
@@ -400,75 +426,16 @@ def _said(lineage: OpenLineage, thread_id: str, start: int | None) -> Iterator[T
                     yield text
 
 
-def replay_lineage(lineage: OpenLineage, *, state: bool, added: Record | None = None) -> Replay:
-    """Rebuild a thread from the end of its log, or as it would be if that record were `added`."""
-    leaf = lineage.segments[-1].meta
-    paginated = is_paginated(leaf)
-    scan = ReverseScan(paginated=paginated, state=state)
-    if added is not None:
-        scan.feed(added, len(lineage.files) - 1)
-    for decoded, segment in lineage.newest_first(paginated=paginated):
-        if isinstance(decoded, Record) and scan.feed(decoded, segment):
-            break
-    return scan.result(initial_window(leaf), lineage.fetch, lineage.look)
-
-
-def _extend(replay: Replay, lineage: OpenLineage, consumed: int) -> Replay | None:
-    """A replay with the records from `consumed` on, or None when one of them needs a replay from scratch."""
-    last = len(lineage.files) - 1
-    log = lineage.files[last].log
-    dialect = first_dialect(log)
-    added = []
-    for line in forward(log, consumed):
-        if is_blank(line):
-            continue
-        record = decode(line, dialect)
-        if not isinstance(record, Record):
-            continue
-        if record.type in ("compacted", "session_meta") or record.is_event("thread_rolled_back"):
-            return None
-        made = history_item(record, last)
-        if made is not None:
-            added.append(made)
-    for item, budget in added:
-        replay.history.append(item)
-        if budget is not None:
-            replay.history.budgets[item.segment, item.offset] = budget
-    return replace(replay)
-
-
-def _continue(replay: Replay, lineage: OpenLineage, consumed: int) -> Replay | None:
-    """A replay with state and the records from `consumed` on, or None when those are more than whole turns."""
-    last = len(lineage.files) - 1
-    log = lineage.files[last].log
-    dialect = first_dialect(log)
-    scan = ReverseScan(paginated=is_paginated(lineage.segments[-1].meta))
-    for line in backward(log, lineage.end_of(last), consumed):
-        if is_blank(line):
-            continue
-        record = lineage.decode(line, dialect)
-        if not isinstance(record, Record):
-            continue
-        if record.type in ("compacted", "session_meta"):
-            return None
-        scan.feed(record, last)
-    return scan.continuing(replay)
-
-
-def _whole_lines(log: Log) -> int | None:
-    """Where the last whole line ends; None when the last one lacks only its newline, so that it may yet become
-    another one.
-    """
-    if log.size == 0 or pread_exactly(log.descriptor, 1, log.size - 1) == b"\n":
-        return log.size
-    return None
-
-
 def _sources(lineage: OpenLineage) -> list[Source]:
-    last = len(lineage.files) - 1
+    leaf = lineage.segments[-1]
     return [
-        Source(segment.rollout.path, segment.meta, own=number == last)
-        for number, segment in enumerate(lineage.segments)
+        Source(
+            segment.rollout.path,
+            segment.meta,
+            own=segment is leaf,
+            of_thread=segment.rollout.thread_id == leaf.rollout.thread_id,
+        )
+        for segment in lineage.segments
     ]
 
 
@@ -488,22 +455,6 @@ def _history_view(view: View, lineage: OpenLineage, replay: Replay) -> tuple[Ext
         state = match_calls(history)
         generation.append(repr((state.pending, sorted(state.orphans))).encode())
     return builder.build(), digest(*generation)
-
-
-def _summary(subject: Subject, metas: Metas) -> views.Summary:
-    row = subject.row
-    preview = row.preview if row is not None else None
-    return views.Summary(subject.thread_id, subject.head, subject.name, preview, _created(subject, metas))
-
-
-def _created(subject: Subject, metas: Metas) -> str | None:
-    """A revert writes a new meta with a new time; the thread began with the oldest rollout of its own."""
-    oldest = min(subject.rollouts, key=lambda rollout: (rollout.stamp, rollout.rollout_id))
-    try:
-        created = metas.read(oldest).get("timestamp")
-    except (StoreError, OSError):
-        return None  # damaged or just gone: the selected rollout says when it was written itself
-    return created if isinstance(created, str) else None
 
 
 def _rendered(content: bytes) -> tuple[Extents, bytes]:
@@ -527,62 +478,3 @@ def _marks(replay: Replay | None) -> list[bytes]:
 def _is_whole(line: Line, log: Log) -> bool:
     """True for a last line without newline that is a record nevertheless: only its newline was lost."""
     return isinstance(decode(line, first_dialect(log)), Record)
-
-
-def _torn_tail(scan: FullScan, lineage: OpenLineage) -> Problem | None:
-    log = lineage.files[-1].log
-    if scan.offset >= log.size:
-        return None
-    path = lineage.files[-1].rollout.path
-    tail = pread_exactly(log.descriptor, min(log.size - scan.offset, 1 << 20), scan.offset)
-    code = "nul_run" if b"\0" in tail else "torn_tail"
-    message = "the file ends in NUL bytes" if code == "nul_run" else "the last line was cut short"
-    consequence = "it is passed over; the next record begins on a fresh line"
-    uncertain = may_have_mattered(tail)
-    if uncertain:
-        consequence += "; it may have been a rollback, a checkpoint or a change of settings"
-    return Problem(code, path, scan.offset, log.size - scan.offset, message, consequence, uncertain)
-
-
-def _closed(subject: Subject, error: UnreadableError | TooLargeError) -> Projection:
-    """What can be said of a thread whose file can't be opened: why. It holds only now."""
-    refused = isinstance(error, UnreadableError) and error.errno in (errno.EACCES, errno.EPERM)
-    code = "too_large" if isinstance(error, TooLargeError) else "no_permission" if refused else "not_a_file"
-    consequence = "nothing of the thread can be told; other threads are not affected"
-    problem = Problem(code, subject.head.rollout.path, None, None, error.message, consequence)
-    extents, generation = _rendered(views.problem_lines([problem]))
-    return Projection(extents, (), generation)
-
-
-def _meta_problems(subject: Subject, lineage: OpenLineage, *, is_empty: bool) -> list[Problem]:
-    """What is odd about the identity of a thread (FAULTS 10, 11)."""
-    leaf, path = lineage.segments[-1].meta, subject.head.rollout.path
-    if not leaf:
-        if lineage.files[-1].damage is not None and is_empty:
-            return []  # the damage explains it
-        if is_empty:
-            consequence = "the thread is starting: it has no history yet"
-            return [Problem("starting", path, 0, 0, "the file is empty", consequence)]
-        consequence = "identity and mode are guessed from the file's name"
-        return [Problem("meta_missing", path, 0, None, "no session meta in the file", consequence)]
-    found = []
-    if REJECTED in leaf:
-        message = f"the session meta is not accepted by Codex: {leaf[REJECTED]}"
-        found.append(Problem("meta_rejected", path, 0, None, message, "what can be read of it is used", uncertain=True))
-    if isinstance(leaf.get("id"), str) and canonical_id(leaf["id"]) != subject.thread_id:
-        message = f"the session meta is of thread {leaf['id']}, the file name of thread {subject.thread_id}"
-        found.append(Problem("meta_foreign", path, 0, None, message, "the file is shown under the id in its name"))
-    return found
-
-
-_DAMAGES = {
-    "torn": ("zstd_torn", "the compressed file ends within a frame"),
-    "trailing": ("zstd_trailing", "bytes that are no zstd frame follow the content"),
-    "corrupt": ("zstd_corrupt", "the compressed file is damaged"),
-}
-
-
-def _spool_problem(file: OpenFile) -> Problem:
-    code, message = _DAMAGES[file.damage or "corrupt"]
-    consequence = "what could be decoded is shown, like a log with a torn tail; what is lost may have been anything"
-    return Problem(code, file.rollout.path, None, None, message, consequence, uncertain=True)

@@ -35,10 +35,16 @@ def effective(history: History, builder: ExtentsBuilder, sources: list[int], fet
     for item in history:
         if item.segment == MADE:
             builder.literal(history.made[item.offset] + b"\n")
-        elif item.flags & Flag.REWRITE:
-            _add_communication(item, builder, sources, fetch, look)
         else:
-            builder.slice(sources[item.segment], item.offset, item.length)
+            add_lying(item, builder, sources, fetch, look)
+
+
+def add_lying(item: Item, builder: ExtentsBuilder, sources: list[int], fetch: Fetch, look: Look) -> None:
+    """An item of a log as a line: byte for byte, but for a communication between agents, which lies in another form."""
+    if item.flags & Flag.REWRITE:
+        _add_communication(item, builder, sources, fetch, look)
+    else:
+        builder.slice(sources[item.segment], item.offset, item.length)
 
 
 def model_input(history: History, builder: ExtentsBuilder, sources: list[int], fetch: Fetch, look: Look) -> None:

@@ -6,8 +6,9 @@ ordinal of a record counts only when its whole line has been written.
 
 When a write fails the file is closed, the records that were not written stay in order, and the writer opens the
 file and tries once more: a line that was written in part is ended by a newline first, so that the whole record
-follows on a line of its own. What still fails is reported at the barrier, and tried again at the next one. Who can
-take back what was written asks for no second try (`again=False`): the first error is the end, and nothing follows it.
+follows on a line of its own. Where nothing but the newline was missing the record is there, and not written again.
+What still fails is reported at the barrier, and tried again at the next one. Who can take back what was written asks
+for no second try (`again=False`): the first error is the end, and nothing follows it.
 
 `flush` means handed to the operating system, as Codex does; `fsync` also survives a power cut: the file and, when
 it is new, its folder are synced.
@@ -32,7 +33,6 @@ from threadstore.ids import now_text
 from threadstore.lines import Log, backward
 from threadstore.records import Record, decode, is_blank
 
-Failure = OSError | UnwritableError
 _QUEUE = 256  # commands that may wait
 _BATCH = 1 << 20  # bytes written at once
 
@@ -116,9 +116,10 @@ class Recorder:
         self._again = again
         self._pending: deque[Draft] = deque()
         self._descriptor = -1
+        self._unended = False  # the last record lacks nothing but its newline
         self._unsynced = False  # something was written since the last fsync
         self._is_new = False  # the file was made here, and its folder was not synced yet
-        self._lost: Failure | None = None  # what was handed over may not be on the disk
+        self._lost: Exception | None = None  # what was handed over may not be on the disk
         self._commands: queue.Queue[list[Draft] | _Barrier | None] = queue.Queue(_QUEUE)
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
@@ -129,7 +130,7 @@ class Recorder:
 
     def barrier(self) -> None:
         """Wait until everything appended so far is in the file. Raises OSError or UnwritableError when it isn't; it is
-        kept and tried again next time.
+        kept and tried again next time. Any other error is one of ours, and the end.
         """
         barrier = _Barrier()
         self._commands.put(barrier)
@@ -152,16 +153,22 @@ class Recorder:
 
     def _run(self) -> None:
         while (command := self._commands.get()) is not None:
+            try:
+                if isinstance(command, _Barrier):
+                    command.error = self._settle() or self._sync()
+                else:
+                    self._pending.extend(command)
+                    if len(self._pending) >= _QUEUE:
+                        self._settle()  # keeps memory bounded; an error is met again at the barrier
+            except Exception as error:  # noqa: BLE001  whoever waits at a barrier would wait forever
+                self._lost = error
+                if isinstance(command, _Barrier):
+                    command.error = error
             if isinstance(command, _Barrier):
-                command.error = self._settle() or self._sync()
                 command.done.set()
-            else:
-                self._pending.extend(command)
-                if len(self._pending) >= _QUEUE:
-                    self._settle()  # keeps memory bounded; an error is met again at the barrier
         self._forget()
 
-    def _settle(self) -> Failure | None:
+    def _settle(self) -> Exception | None:
         """Write what is pending, trying twice where that was asked for; not after a failed fsync, which can't be made
         good.
         """
@@ -181,7 +188,7 @@ class Recorder:
         return self._lost
 
     def _write_pending(self) -> None:
-        if self._pending:
+        if self._pending or self._unended:
             self._open()
         while self._pending:
             batch = self._batch()
@@ -191,7 +198,8 @@ class Recorder:
                     done += os.write(self._descriptor, batch[done:] if done else batch)
             finally:
                 self._unsynced = self._unsynced or done > 0
-                self._take(batch[:done].count(b"\n"))
+                self._unended = done > 0 and batch[done : done + 1] == b"\n"
+                self._take(batch[:done].count(b"\n") + self._unended)
 
     def _sync(self) -> OSError | None:
         """Make what was written survive a power cut, if that was asked for."""
@@ -240,6 +248,8 @@ class Recorder:
         size = os.fstat(self._descriptor).st_size
         if size and pread_exactly(self._descriptor, 1, size - 1) != b"\n":
             write_all(self._descriptor, b"\n")
+            self._unsynced = True
+        self._unended = False
 
     def _sync_folder(self) -> None:
         if self._folder is not None:
@@ -258,7 +268,7 @@ class _Barrier:
 
     def __init__(self) -> None:
         self.done = threading.Event()
-        self.error: Failure | None = None
+        self.error: Exception | None = None
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -147,6 +147,8 @@ def decode_again(line: Line, dialect: Dialect = Dialect.ENVELOPE) -> Record | Sk
     if dialect is Dialect.BARE:
         return decode(line, dialect)
     document = _loads(line.data)
+    if "payload" not in document:  # a line of the other dialect, in a file that begins with something else
+        return decode(line, dialect)
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else None
     return Record(

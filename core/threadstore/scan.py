@@ -20,7 +20,7 @@ from enum import IntEnum
 from threadstore.errors import Problem
 from threadstore.lineage import is_paginated
 from threadstore.lines import Line
-from threadstore.records import RECORD_START, Dialect, Json, Record, Skip, decode, dialect_of, is_blank
+from threadstore.records import RECORD_START, Dialect, Json, Record, Skip, decode, dialect_of, is_blank, loads
 from threadstore.turns import LegacyTurns, PaginatedTurns, Tracker
 from threadstore.usage import UsageTracker
 
@@ -63,11 +63,14 @@ _FRACTION = re.compile(r"\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What the scan is told of a segment: path, session meta, and whether it is the thread's own rollout."""
+    """What the scan is told of a segment: path, session meta, whether it is the thread's selected rollout, and whether
+    it is a rollout of the thread at all.
+    """
 
     path: str
     meta: Json
     own: bool
+    of_thread: bool
 
 
 class FullScan:
@@ -104,6 +107,7 @@ class FullScan:
         self._lost = 0  # records that lines passed over since then may have held
         self._retried: tuple[bytes, int, int] | None = None  # a damaged line that the next one may repeat
         self._open_turns: set[str] = set()
+        self._own_from = starts[-1]  # the first ordinal of what isn't copied from a parent
         self._inherited_marked = False
         self.forked_at: int | None = None  # in a copied fork: the first byte of its own
 
@@ -119,7 +123,7 @@ class FullScan:
         self._segment_start = len(self.columns[0])
         self.dialect = None
         self._retried = None
-        if self.sources[segment].own and segment:
+        if self.sources[segment].of_thread and segment and not self.sources[segment - 1].of_thread:
             self._mark_inherited()
 
     def line(self, line: Line, decode: Callable[[Line, Dialect], Record | Skip] = decode) -> None:
@@ -181,6 +185,9 @@ class FullScan:
             self._problem(record.line, "meta_second", "a second session meta", "the first one gives the identity")
 
     def _content(self, record: Record, kind: Kind) -> None:
+        if self._own_from and self.sources[self.segment].own and (record.ordinal or 0) >= self._own_from:
+            self._own_from = 0
+            self._mark_inherited()
         if kind is Kind.ITEM:
             self.counts["items"] += 1
         elif kind is Kind.CHECKPOINT:
@@ -190,7 +197,7 @@ class FullScan:
         if record.is_event("thread_settings_applied"):
             self._settings(record)
         if self.first_user is None:
-            self.first_user = _user_text(record)
+            self.first_user = words_of(record)
         if not self.attached or self.sources[self.segment].own:
             self.tracker.feed(record, self.segment, self._index)
         current = self.tracker.current
@@ -220,6 +227,8 @@ class FullScan:
             self.counts["unknown"] += 1
             return
         self._add(skip.line, Kind.DAMAGED)
+        if skip.code == "old_format":  # settings that Codex no longer reads; what was spent was spent on that model
+            self.usage.take_settings(loads(skip.line.data).get("payload"))
         for record in skip.recovered:
             self._add(record.line, Kind.RECOVERED)
         self.counts["damaged"] += 1
@@ -339,8 +348,8 @@ def _repeats(torn: bytes, whole: bytes) -> bool:
     return first[1] is not None or first[0] == second[0] or len(rest) > _TELLING
 
 
-def _user_text(record: Record) -> str | None:
-    """The first words of a person, from the event of either mode."""
+def words_of(record: Record) -> str | None:
+    """What a person said, from the event of either mode; None for any other record."""
     if record.is_event("user_message"):
         return str(record.payload["message"])[:4096]
     if record.is_event("item_completed") and record.payload["item"].get("type") == "UserMessage":

@@ -5,6 +5,8 @@ one with quotation marks is taken apart first. Words are what SQLite's unicode61
 letters and digits, without case and diacritics, so that `foo-bar` is the phrase "foo bar". All of them must occur in
 one text; nothing that is typed is handed to FTS5 as syntax.
 
+The same may be typed as one line (`parse_line`), which is taken apart at its blanks.
+
 The index knows no time of a single text. It has that of the turn, and where an old release recorded none, the record
 itself is asked.
 """
@@ -23,8 +25,9 @@ from typing import NamedTuple
 
 from threadstore.errors import StoreError, UnreadableError
 from threadstore.files import open_regular, pread_exactly
-from threadstore.store import parse_time
+from threadstore.ids import utc
 from threadstore.texts import LONGEST
+from threadstore.times import parse_time
 
 KINDS = tuple(LONGEST)
 _MOST = 64  # words of a query; FTS5 takes some 200
@@ -89,6 +92,18 @@ def parse(arguments: Iterable[str]) -> Query:
     if not terms and query == Query():
         raise QueryError("The query is empty: give a word to search for.")
     return replace(query, match=" AND ".join(terms) or None)
+
+
+def parse_line(line: str) -> Query:
+    """What one line asks for: words and filters between blanks, phrases in quotation marks. It is asked in no folder,
+    so `cwd:.` says nothing. Raises QueryError.
+    """
+    arguments = [line] if '"' in line else line.split()
+    for argument in arguments:
+        for name, text, _ in _parts(argument):
+            if name == "cwd" and (text in (".", "..") or text.startswith(("./", "../"))):
+                raise QueryError(f"cwd:{text} means no folder here; write it as in cwd:/home/me/project.")
+    return parse(arguments)
 
 
 def _parts(argument: str) -> Iterable[tuple[str | None, str, bool]]:
@@ -183,6 +198,11 @@ def _folder(value: str) -> str:
 # The answers
 
 
+def document(hit: Hit) -> dict[str, object]:
+    """A hit as JSON has it, with its time as text."""
+    return {**hit._asdict(), "time": utc(hit.time)}
+
+
 class _Turn(NamedTuple):
     offset: int
     number: int | None
@@ -212,7 +232,27 @@ def search(connection: sqlite3.Connection, root: str, query: Query, count: int) 
     return [_hit(connection, query, one) for one in chosen]
 
 
-def _rows(connection: sqlite3.Connection, query: Query) -> list[tuple[int, str, str, int, str, str | None]]:
+class Some(NamedTuple):
+    """The newest hits, and whether there are more than was looked at."""
+
+    hits: list[Hit]
+    is_cut: bool
+
+
+def search_some(connection: sqlite3.Connection, root: str, query: Query, count: int, most: int) -> Some:
+    """The same in bounded time and memory: of what the words find, `most` texts of the threads that went on last are
+    looked at, and of these the newest `count` are given. Raises sqlite3.Error.
+    """
+    clock = _Clock(connection, root)
+    rows = _rows(connection, query, most + 1)
+    found = [one for one in map(clock.timed, rows[:most]) if _is_between(one, query)]
+    hits = [_hit(connection, query, one) for one in nlargest(count, found)]
+    return Some(hits, len(rows) > most or len(found) > count)
+
+
+def _rows(
+    connection: sqlite3.Connection, query: Query, most: int | None = None
+) -> list[tuple[int, str, str, int, str, str | None]]:
     tables = "texts t JOIN threads h ON h.id = t.thread_id"
     where, values = list(query.where), dict(query.values)
     if query.match is not None:
@@ -221,6 +261,8 @@ def _rows(connection: sqlite3.Connection, query: Query) -> list[tuple[int, str, 
         values["match"] = query.match
     condition = f" WHERE {' AND '.join(where)}" if where else ""
     select = f"SELECT t.id, t.thread_id, t.file, t.offset, t.kind, t.tool FROM {tables}{condition}"
+    if most is not None:
+        select += f" ORDER BY h.last_record_ns DESC, t.id DESC LIMIT {most}"
     return connection.execute(select, values).fetchall()
 
 

@@ -10,33 +10,36 @@ from __future__ import annotations
 import os
 import struct
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import orjson
 
-from threadstore import overview
+from threadstore import kinship, overview, turnfiles
 from threadstore.catalog import Catalog
 from threadstore.cut import Boundary
 from threadstore.errors import StoreError, UnreadableError
 from threadstore.extents import Extents
 from threadstore.files import FileIdentity, open_regular, pread_exactly
 from threadstore.filestates import FileStates
-from threadstore.heads import Head, Row, StateDatabase, is_young, select
-from threadstore.index import Entry, IndexReader
+from threadstore.heads import Head, Row, StateDatabase, Subject, is_young, select
+from threadstore.index import Entry, IndexReader, Kept
 from threadstore.lines import Log, forward
 from threadstore.metas import Metas, agent_of
 from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile, parse_rollout
 from threadstore.neighbours import Edges, Links, Neighbours, edge_of
 from threadstore.opened import open_rollout
 from threadstore.operations import Operator, Outcome
-from threadstore.projection import Basis, Outline, Projection, StoreView, View
-from threadstore.projector import Projector, Subject, Texts, digest
+from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
+from threadstore.projector import Projector, Texts, digest
 from threadstore.seen import Seen
 from threadstore.spool import Spool
-from threadstore.summaries import Summary, TurnPlace, of_document
+from threadstore.summaries import Opening, Summary, Title, TurnPlace, of_document
+from threadstore.tallies import Tally, tally
+from threadstore.times import parse_time
+from threadstore.turnfiles import Files, Turns
 
 __all__ = ["Links", "ThreadStore", "Times"]
 
@@ -45,6 +48,9 @@ SELECTION = frozenset({View.THREAD, View.PROBLEMS, View.LINEAGE})
 _TIMES = 200_000  # threads whose times are remembered, about 200 bytes each
 _TIME = struct.Struct("<QQQqq")  # device, inode, size and mtime of the file, time of the last record
 _TAILS = (4 << 10, 64 << 10)  # bytes at the end of a log in which the last time is looked for
+_TALLIES = 50_000  # threads of which is remembered what they add to statistics, about 1 KiB each
+_SLICE = 500  # threads that an index is asked for at once
+_MOVES = 5  # times that a log may grow while one of its turns is looked for
 _MANY = 100  # rollouts from which asking the index for all of them is quicker than reading their session metas
 _EXPANSION = 20  # decoded bytes per compressed byte that are assumed for an estimate
 
@@ -80,6 +86,7 @@ class ThreadStore:
         if index is not None:
             self._projector.remembered = index.passed
         self._times: OrderedDict[str, bytes] = OrderedDict()
+        self._tallied: OrderedDict[str, tuple[Projection, Tally]] = OrderedDict()
         self._names: tuple[FileIdentity, dict[str, str]] | None = None
 
     # Which threads there are
@@ -87,6 +94,11 @@ class ThreadStore:
     def refresh(self) -> set[str]:
         """Look for rollouts that came or went; the threads that they belong to."""
         return self._catalog.refresh()
+
+    @property
+    def version(self) -> int:
+        """Another one whenever rollouts came or went; 0 before the folders have been read."""
+        return self._catalog.version
 
     @property
     def is_scanned(self) -> bool:
@@ -164,13 +176,15 @@ class ThreadStore:
 
     def is_current(self, thread_id: str, projection: Projection) -> bool:
         """True while the thread's head and every file that the projection was made from are as they were."""
-        if not projection.basis:
+        return self.is_made_from(thread_id, projection.basis)
+
+    def is_made_from(self, thread_id: str, basis: tuple[Basis, ...]) -> bool:
+        """True while the thread's head is the first of these files, and each of them as it was."""
+        if not basis:
             return False
         try:
-            selected = self.head(thread_id).path == projection.basis[0].path
-            return (
-                selected and all(map(self._is_same, projection.basis)) and self._is_chosen(thread_id, projection.basis)
-            )
+            selected = self.head(thread_id).path == basis[0].path
+            return selected and all(map(self._is_same, basis)) and self._is_chosen(thread_id, basis)
         except (KeyError, StoreError, OSError):
             return False
 
@@ -192,18 +206,16 @@ class ThreadStore:
 
     def project(self, thread_id: str, view: View) -> Projection:
         """Make one derived file of a thread. May read all of its log."""
-        named = self._named(thread_id) if view in SELECTION else ()
+        named = self._named(thread_id) if view in SELECTION else self._beside(thread_id, view)
         projection = self._projector.project(self._present(thread_id, named=view is View.THREAD), view)
-        return replace(projection, basis=projection.basis + named)
+        return _with_basis(projection, view, named)
 
     def project_all(self, thread_id: str) -> dict[View, Projection]:
         """Make every derived file of a thread; one that can't be made is left out."""
         named = self._named(thread_id)
+        beside = {view: named if view in SELECTION else self._beside(thread_id, view) for view in View}
         made = self._projector.project_all(self._present(thread_id))
-        return {
-            view: replace(projection, basis=projection.basis + named) if view in SELECTION else projection
-            for view, projection in made.items()
-        }
+        return {view: _with_basis(projection, view, beside[view]) for view, projection in made.items()}
 
     def _present(self, thread_id: str, *, named: bool = True) -> Subject:
         head, row = self._head(thread_id)
@@ -211,10 +223,18 @@ class ThreadStore:
 
     def _named(self, thread_id: str) -> tuple[Basis, ...]:
         """The files that may name or select a thread, or tell when it began, without a new record in its log."""
+        return (*self.naming(), *self._others(thread_id))
+
+    def naming(self) -> tuple[Basis, ...]:
+        """The files that name threads, as they are; a time of -1 says that what is made of them holds only now."""
         database = [Basis(*entry) for entry in self._database.identity()]
-        if is_young(tuple(database)):  # what is made now holds only now
+        if is_young(tuple(database)):
             database = [part._replace(mtime_ns=-1) for part in database]
-        return (self._states.basis(SESSION_INDEX), *database, *self._others(thread_id))
+        return (self._states.basis(SESSION_INDEX), *database)
+
+    def _beside(self, thread_id: str, view: View) -> tuple[Basis, ...]:
+        """The files besides its lineage that a derived file tells of: what was spent in all generations."""
+        return self._others(thread_id) if view is View.USAGE else ()
 
     # What the index keeps
 
@@ -266,9 +286,9 @@ class ThreadStore:
         except (KeyError, StoreError, OSError):
             return {}
         self._remember(thread_id, entry.made_from[0], entry.last_record_ns)
+        beside = {view: named if view in SELECTION else self._beside(thread_id, view) for view in entry.outlines}
         return {
-            view: outline._replace(basis=entry.made_from + named) if view in SELECTION else outline
-            for view, outline in entry.outlines.items()
+            view: outline._replace(basis=entry.made_from + beside[view]) for view, outline in entry.outlines.items()
         }
 
     def recall(self, thread_id: str, view: View) -> Projection | None:
@@ -314,10 +334,7 @@ class ThreadStore:
         """The content of a derived file that has no slices of logs in it: `thread.json`, turns, problems, lineage.
         Raises StoreError when it can't be given.
         """
-        projection = self.project(thread_id, view)
-        if projection.extents is None:
-            raise StoreError(projection.error or f"{view.value} of thread {thread_id} can't be told.")
-        return b"".join(part for part in projection.extents.plan(0, projection.size) if isinstance(part, bytes))
+        return rendered(self.project(thread_id, view))
 
     def is_agent(self, thread_id: str) -> bool:
         """True for a thread that no person started: a sub-agent's, a review's."""
@@ -326,6 +343,42 @@ class ThreadStore:
     def name(self, thread_id: str) -> str | None:
         """What the user called a thread."""
         return self._name(thread_id, self._head(thread_id)[1])
+
+    def titles(self) -> Iterator[tuple[str, Title]]:
+        """What the databases call the threads that they know, one by one; see `naming`. Nothing else is to be asked of
+        the store meanwhile.
+        """
+        names = dict(self._index_names())
+        for thread_id, name, preview in self._database.titles():
+            yield thread_id, Title(name or names.pop(thread_id, None), preview)
+            names.pop(thread_id, None)
+        for thread_id, called in names.items():
+            yield thread_id, Title(called, None)
+
+    def title(self, thread_id: str) -> Title:
+        """What the databases call one thread."""
+        row = self._database.row(thread_id)
+        return Title(self._name(thread_id, row), row.preview if row is not None else None)
+
+    def opening(self, thread_id: str) -> Opening:
+        """What stands at the beginning of a thread's log; reads no further. Raises StoreError."""
+        head = self.head(thread_id)
+        meta = self._metas.read(head)
+        git, created = meta.get("git"), meta.get("timestamp")
+        return Opening(
+            created=self.created(thread_id) or (created if isinstance(created, str) else None),
+            words=self._projector.first_words(head),
+            branch=git.get("branch") if isinstance(git, dict) else None,
+            is_agent=agent_of(meta) is not None,
+        )
+
+    def created(self, thread_id: str) -> str | None:
+        """When the oldest rollout of a thread says that it began, as recorded."""
+        return self._projector.created(self.rollouts(thread_id))
+
+    def kept(self, thread_ids: Sequence[str]) -> dict[str, Kept]:
+        """What the index has of some threads; each to be checked by `is_made_from`."""
+        return {} if self._index is None else self._index.kept(thread_ids)
 
     def _known(self, thread_id: str) -> IndexReader | None:
         """The index, if what it says of a thread holds."""
@@ -347,6 +400,18 @@ class ThreadStore:
         extents = Extents.of_source(opened.source, opened.log.size)
         return Projection(extents, (opened.basis,), digest(identity))
 
+    def project_turn(self, thread_id: str, name: str | None = None) -> dict[str, Files]:
+        """The files of one turn, or of all turns of a thread, by the names of their folders. Of a large log only the
+        bytes of that turn are read if it is known where that lies. Raises StoreError when it can't be told.
+        """
+        for _ in range(_MOVES):
+            turns = self.recall(thread_id, View.TURNS) or self.project(thread_id, View.TURNS)
+            content = rendered(turns)
+            with self._projector.open_thread(self.head(thread_id)) as lineage:
+                if turns.basis == tuple(file.basis for file in reversed(lineage.files)):
+                    return turnfiles.make(Turns.of(content), lineage, name)
+        raise StoreError(f"Thread {thread_id} is being written to faster than it can be read.")
+
     def project_store(self, view: StoreView) -> Projection:
         """Make one derived file of the whole store.
 
@@ -354,8 +419,10 @@ class ThreadStore:
         """
         self.refresh()
         basis = overview.newest(self.root, self._catalog, self._database)
-        if view is StoreView.STATS:
-            content = overview.stats(self.root, self._catalog, self._database)
+        if view is StoreView.LINEAGE:
+            content = kinship.whole(self)
+        elif view is StoreView.STATS:
+            content = overview.stats(self.root, self._catalog, self._database, self._tallies())
         else:
             selected = {thread_id: self._head(thread_id)[0] for thread_id in self._catalog.threads}
             if view is StoreView.HEADS:
@@ -363,6 +430,46 @@ class ThreadStore:
             else:
                 content = overview.problems(self._catalog, self._database, selected)
         return Projection(Extents.of_bytes(content), basis, digest(content))
+
+    def project_family(self, thread_id: str, view: FamilyView) -> Projection:
+        """Make one derived file of the family that a thread is the root of; it holds only now."""
+        content, newest_ns = kinship.family(self, thread_id, view)
+        basis = Basis(self.head(thread_id).path, 0, 0, 0, newest_ns)  # says when the newest record was written
+        return Projection(Extents.of_bytes(content), (basis,), digest(content))
+
+    def is_small_family(self, thread_id: str, most: int) -> bool:
+        """True when a file of the family below a thread reads at most so many bytes of log."""
+        left = most
+        for member in kinship.members(self, thread_id):
+            left -= self.cost(member)
+            if left < 0:
+                return False
+        return True
+
+    def _tallies(self) -> Iterator[Tally | None]:
+        """What each thread adds to the statistics; None for one that can't be read."""
+        ids = self.thread_ids()
+        for first in range(0, len(ids), _SLICE):
+            some = ids[first : first + _SLICE]
+            indexed = {} if self._index is None else self._index.tallies(some[0], some[-1])
+            for thread_id in some:
+                entry, known = indexed.get(thread_id, (None, None))
+                try:
+                    holds = entry is not None and self.is_entry_current(thread_id, entry)
+                    yield known if holds else self._tally(thread_id)
+                except (KeyError, StoreError, OSError):
+                    yield None
+
+    def _tally(self, thread_id: str) -> Tally:
+        known = self._tallied.get(thread_id)
+        if known is None or not self.is_current(thread_id, known[0]):
+            turns = self.project(thread_id, View.TURNS)
+            usage = self.project(thread_id, View.USAGE)
+            known = replace(usage, extents=None), tally(rendered(turns), rendered(usage))
+            self._tallied[thread_id] = known
+            if len(self._tallied) > _TALLIES:
+                self._tallied.popitem(last=False)
+        return known[1]
 
     # Operations
 
@@ -460,6 +567,20 @@ class ThreadStore:
         self._neighbours.learn(rollouts, found)
 
 
+def rendered(projection: Projection) -> bytes:
+    """The content of a derived file of which nothing lies in a log. Raises StoreError when it can't be given."""
+    if projection.extents is None:
+        raise StoreError(projection.error or "What is asked for can't be told.")
+    return b"".join(part for part in projection.extents.plan(0, projection.size) if isinstance(part, bytes))
+
+
+def _with_basis(projection: Projection, view: View, more: tuple[Basis, ...]) -> Projection:
+    """Further files that a derived file depends on; what holds only now holds no longer with them."""
+    if not more or not (projection.basis or view in SELECTION):
+        return projection
+    return replace(projection, basis=projection.basis + more)
+
+
 def _basis(path: str, status: os.stat_result) -> Basis:
     return Basis(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
@@ -491,16 +612,3 @@ def _last_time(descriptor: int, size: int) -> int | None:
         if start == 0:
             break
     return None
-
-
-def parse_time(text: bytes) -> int | None:
-    """Unix time in ns of an RFC 3339 time, UTC where it names no zone; None when it isn't one."""
-    try:
-        moment = datetime.fromisoformat(text.decode("ascii"))
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    seconds = int((moment.replace(microsecond=0) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
-    nanoseconds = seconds * 1_000_000_000 + moment.microsecond * 1000
-    return nanoseconds if -(1 << 63) <= nanoseconds < 1 << 63 else None  # what a file's time can hold: 1678 to 2262

@@ -11,14 +11,15 @@ Json = dict[str, Any]
 LONGEST = 300  # characters of a text, as the index keeps them
 COLUMNS = (
     *("name", "preview", "status", "health", "cwd", "branch", "model", "archived", "turns", "effective_turns"),
-    *("created_at", "updated_at", "forked_from", "parent", "agent"),
+    *("created_at", "updated_at", "forked_from", "parent", "agent", "own_tokens"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """A thread on one line. Texts are cut after `LONGEST` characters and may hold anything; `turns` are those that
-    count; times are RFC 3339 as recorded; `agent` is the nickname or role of a sub-agent.
+    count; times are RFC 3339 as recorded; `agent` is the nickname or role of a sub-agent; `own_tokens` are
+    those that the thread spent itself.
     """
 
     thread_id: str
@@ -37,6 +38,25 @@ class Summary:
     forked_from: str | None
     parent: str | None
     agent: str | None
+    own_tokens: int | None
+
+
+class Opening(NamedTuple):
+    """What stands at the beginning of a thread's log: when it began (RFC 3339 as recorded), what a person said first,
+    the branch, and whether no person started it.
+    """
+
+    created: str | None
+    words: str | None
+    branch: object
+    is_agent: bool
+
+
+class Title(NamedTuple):
+    """What the databases call a thread: the name that it was given, and a preview of what it is about."""
+
+    name: str | None
+    preview: str | None
 
 
 class TurnPlace(NamedTuple):
@@ -60,25 +80,26 @@ def of_document(document: Json) -> Summary:
     git, counts = document["git"], document["counts"]
     return Summary(
         thread_id=document["id"],
-        name=_text(document["name"]),
-        preview=_text(document["preview"]),
-        status=_text(document["status"]),
-        health=_text(document["health"]),
-        cwd=_text(document["cwd"]),
-        branch=_text(git.get("branch")) if isinstance(git, dict) else None,
-        model=_text(document["model"]),
+        name=as_kept(document["name"]),
+        preview=as_kept(document["preview"]),
+        status=as_kept(document["status"]),
+        health=as_kept(document["health"]),
+        cwd=as_kept(document["cwd"]),
+        branch=as_kept(git.get("branch")) if isinstance(git, dict) else None,
+        model=as_kept(document["model"]),
         is_archived=document["archived"],
         all_turns=counts["turns"],
         turns=counts["effective_turns"],
-        created_at=_text(document["created_at"]),
-        updated_at=_text(document["updated_at"]),
-        forked_from=_text(document["forked_from"]),
-        parent=_text(document["parent"]),
-        agent=_text((document["agent"] or {}).get("nickname") or (document["agent"] or {}).get("role")),
+        created_at=as_kept(document["created_at"]),
+        updated_at=as_kept(document["updated_at"]),
+        forked_from=as_kept(document["forked_from"]),
+        parent=as_kept(document["parent"]),
+        agent=as_kept((document["agent"] or {}).get("nickname") or (document["agent"] or {}).get("role")),
+        own_tokens=counts["own_tokens"],
     )
 
 
-def _text(value: object) -> str | None:
+def as_kept(value: object) -> str | None:
     """As the index keeps it."""
     text = value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
     return text if text is None else text[:LONGEST]

@@ -215,9 +215,10 @@ def thread(
     scan: FullScan,
     replay: Replay | None,
     problems: Sequence[Problem],
+    usage: Json | None,
     error: StoreError | None,
 ) -> bytes:
-    """The content of `thread.json`."""
+    """The content of `thread.json`. `usage` is that of `usage.json`."""
     meta = segments[-1].meta
     effective = [turn for turn in scan.tracker.turns if turn.dropped_by is None]
     status = "damaged" if error else effective[-1].shown_status if effective else "starting"
@@ -258,6 +259,7 @@ def thread(
                 "damaged": scan.counts["damaged"],
                 "unknown": scan.counts["unknown"],
                 "problems": len(problems) + scan.hidden_problems,
+                "own_tokens": ((usage or {}).get("own") or {}).get("total_tokens"),
             },
             "replay": {
                 "base": _base(replay, segments),

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 from threadstore.projection import View
 
-from rolloutfs.commands.naming import find
 from rolloutfs.commands.opened import opened
 from rolloutfs.commands.times import amount, duration, local
 from rolloutfs.harmless import json_line
+from rolloutfs.naming import find
 from rolloutfs.table import Column, Row, say, show
 
 Json = dict[str, Any]

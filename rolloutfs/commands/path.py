@@ -9,10 +9,10 @@ import threading
 import click
 
 from rolloutfs import mounttable
-from rolloutfs.commands.naming import begins, find
 from rolloutfs.commands.opened import opened
 from rolloutfs.errors import Exit, MountError
-from rolloutfs.harmless import harmless, quoted
+from rolloutfs.harmless import harmless
+from rolloutfs.naming import begins, begun, find
 from rolloutfs.serving import PATIENCE
 
 
@@ -69,13 +69,7 @@ def _threads(place: str) -> list[str] | None:
 
 def _beginning(listings: dict[str, list[str]], wanted: str) -> str | None:
     """The thread whose id begins so, in any of the mounts; None when there is none."""
-    found = {thread for ids in listings.values() for thread in begins(ids, wanted.lower())}
-    if wanted.lower() in found:
-        return wanted.lower()
-    if len(found) > 1:
-        told = f"{quoted(wanted)} is the beginning of {len(found)} thread ids: give more of it."
-        raise MountError(told, Exit.REFUSED)
-    return next(iter(found), None)
+    return begun(sorted({thread for ids in listings.values() for thread in begins(ids, wanted.lower())}), wanted)
 
 
 def _in_store(store: str, wanted: str | None) -> str:

@@ -20,11 +20,11 @@ from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from rolloutfs import building
-from rolloutfs.commands.naming import ShortIds
 from rolloutfs.commands.opened import Opened, opened
-from rolloutfs.commands.times import local, utc
+from rolloutfs.commands.times import local
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.harmless import harmless, json_line
+from rolloutfs.naming import ShortIds
 from rolloutfs.table import Column, Row, say, show
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def search(store: str, words: Sequence[str], count: int, *, as_json: bool) -> No
         hits = _hits(its, query, count)
         if as_json:
             for hit in hits:
-                say(json_line(_document(hit)))
+                say(json_line(searching.document(hit)))
         elif hits:
             short = ShortIds(its.store.thread_ids()).all_of(iter(hit.thread_id for hit in hits))
             show(_COLUMNS, (_row(hit, short) for hit in hits))
@@ -85,10 +85,6 @@ def _ask(store: ThreadStore, path: str, query: Query, count: int) -> list[Hit]:
         told = f"{missing} of {total} threads can't be read as a whole, so they were not searched: see rolloutfs check."
         click.echo(f"rolloutfs: {told}", err=True)
     return hits
-
-
-def _document(hit: Hit) -> dict[str, object]:
-    return {**hit._asdict(), "time": utc(hit.time)}
 
 
 def _row(hit: Hit, short: dict[str, str]) -> Row:

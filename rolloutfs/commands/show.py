@@ -8,11 +8,11 @@ import sys
 from threadstore.projection import View
 from threadstore.store import ThreadStore
 
-from rolloutfs.commands.naming import find
 from rolloutfs.commands.opened import opened
-from rolloutfs.errors import Exit, MountError
+from rolloutfs.errors import Exit, MountError, UnprintableError
 from rolloutfs.fds import OpenFiles
 from rolloutfs.harmless import harmless, quoted
+from rolloutfs.naming import find
 from rolloutfs.readers import Derived, Reader, reader
 from rolloutfs.storefiles import StoreFiles
 
@@ -31,9 +31,16 @@ def show(store: str, wanted: str, file: str) -> None:
         content = _open(its.store, thread, view)
         try:
             for offset in range(0, content.size, _PIECE):
-                sys.stdout.buffer.write(content.read(offset, _PIECE))
+                _print(content.read(offset, _PIECE))
         finally:
             content.close()
+
+
+def _print(data: bytes) -> None:
+    try:
+        sys.stdout.buffer.write(data)
+    except OSError as error:
+        raise UnprintableError(error.errno, error.strerror) from error
 
 
 def _open(store: ThreadStore, thread: str, view: View) -> Reader:

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from threadstore.ids import moment
+from threadstore.ids import utc as utc
 
 
 def local(seconds: float | None) -> str:
     """A Unix time as local time to the minute; empty when there is none."""
-    moment = _moment(seconds)
-    return "" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def utc(seconds: float | None) -> str | None:
-    """A Unix time as RFC 3339 in UTC, to the ms."""
-    moment = _moment(seconds)
-    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    if not seconds:
-        return None
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
+    told = moment(seconds)
+    return "" if told is None else told.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def duration(milliseconds: int | None) -> str:

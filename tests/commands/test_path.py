@@ -88,6 +88,21 @@ def test_status(background: bool, lab: Lab) -> None:
     assert status(lab) == {}
 
 
+@pytest.mark.parametrize("words", [("{store}", "mnt"), ("--read-only", "{store}", "mnt"), ("-o", "ro", "mnt")])
+def test_status_of_relative_paths(words: tuple[str, ...], lab: Lab) -> None:
+    """A store that was given relative to the folder of whoever mounted it is told as it lies; an option's value is
+    no store.
+    """
+    store = lab.sample.root.relative_to(lab.folder)
+    try:
+        lab.run("mount", *(word.format(store=store) for word in words), CODEX_HOME=str(lab.sample.root))
+        told = status(lab)
+        assert told["store"] == (str(lab.sample.root) if "{store}" in words else None)
+        assert told["answers"] is True
+    finally:
+        lab.run("umount", lab.mountpoint, code=None)
+
+
 def test_status_of_the_index(lab: Lab) -> None:
     """Path, bytes and threads as `rolloutfs index` has left them; nothing where there is none."""
     lab.sample.add(1)

@@ -64,6 +64,58 @@ def test_a_reader_that_goes_away(lab: Lab) -> None:
         assert process.wait(DEADLINE) == 0
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "{thread}"),
+        ("show", "{thread}", "full_history.jsonl"),
+        ("ls",),
+        ("check",),
+        ("status", "--json"),
+        ("tree",),
+        ("--help",),
+    ],
+    ids=" ".join,
+)
+def test_a_full_disk(words: tuple[str, ...], lab: Lab) -> None:
+    """One line says that the output can't be written, and Python adds nothing."""
+    thread = lab.sample.add(1, "hello" * 1_000_000)
+    arguments = [word.format(thread=thread) for word in words]
+    store = [] if words == ("--help",) else ["--store", str(lab.sample.root)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rolloutfs", *arguments, *store],
+            env=lab.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=DEADLINE,
+        )
+    assert done.stderr.decode() in (
+        "rolloutfs: the output can't be written: No space left on device.\n",
+        "1 thread, 0 problems.\n",  # which is not the output
+    )
+    assert done.returncode == 9
+
+
+def test_what_is_done_is_done(lab: Lab) -> None:
+    """Also when a command can't say so: its words go to stderr."""
+    lab.sample.add(1, "hello")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rolloutfs", "index", str(lab.sample.root)],
+            env=lab.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=DEADLINE,
+        )
+    assert done.returncode == 0
+    assert done.stderr.startswith("rolloutfs: 1 threads, of which 1 had changed")
+    assert done.stderr.count("\n") == 1
+
+
 def test_names_and_beginnings(copy_store: CopyStore, open_store: OpenStore, ask: Ask) -> None:
     """A thread is found by the beginning of its id in any case, and by its name where only one has it."""
     home = copy_store("named.legacy").home
@@ -74,7 +126,9 @@ def test_names_and_beginnings(copy_store: CopyStore, open_store: OpenStore, ask:
     for wanted in (thread[:13], thread.upper(), "New name"):
         assert ask("show", wanted, "--store", home).out == whole
     assert "threads are called 'First name'" in ask("show", "First name", "--store", home, code=8).err
-    assert "give more of it" in ask("show", thread[:4], "--store", home, code=8).err
+    error = ask("show", thread[:4], "--store", home, code=8).err
+    assert "give more of it" in error
+    assert all(one in error for one in store.thread_ids()[:5])
     for wanted in ("nobody", "", "../x", HOSTILE.replace("\0", "")):
         error = ask("show", wanted, "--store", home, code=8).err
         assert "There is no thread" in error

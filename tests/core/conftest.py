@@ -1,11 +1,17 @@
-"""The count of threads that agree with Codex, shown at the end of a run."""
+"""The count of threads that agree with Codex, shown at the end of a run; stores made by random operations."""
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
+import zstandard
+
+from tests.corpus_store import BUNDLED
 
 
 @dataclass
@@ -39,3 +45,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the count."""
     for line in _AGREEMENT.lines():
         terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the unpacked stores."""
+    folder = tmp_path_factory.mktemp("generated")
+    packed = (BUNDLED / "generated.tar.zst").read_bytes()
+    data = zstandard.ZstdDecompressor(max_window_size=1 << 25).stream_reader(packed).read()
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        if hasattr(tarfile, "data_filter"):  # since Python 3.11.4
+            archive.extractall(folder, filter="data")
+        else:
+            archive.extractall(folder)
+    return folder

@@ -213,6 +213,13 @@ class Log:
         return self.rollout, self.first_ordinal + count, self.offset(count)
 
 
+def counted(log: Log, total: int, **more: int) -> Log:
+    """A `token_count` event with a running total."""
+    usage = {"input_tokens": total - 10, "cached_input_tokens": 0, "output_tokens": 10}
+    usage |= {"reasoning_output_tokens": 0, "total_tokens": total} | more
+    return log.event("token_count", info={"total_token_usage": usage, "last_token_usage": usage})
+
+
 def rollout_name(thread: str, rollout: str = "", stamp: str = "2026-11-29T10-00-00") -> str:
     """The path of a rollout below the store."""
     suffix = "" if rollout in ("", thread) else f"_{rollout}"

@@ -99,6 +99,8 @@ PARTS = st.lists(
 @example(b"\n\n \n")
 @example(b"[" * 200_000)
 @example(b'{"a":' * 200_000)
+@example(b'\0\n{"record_type":"state"}\n{"type":"message","role":"user","content":[]}\n')
+@example(b"\0" * 70_000 + b'\n{"record_type":"state"}\n{"type":"message","role":"user","content":[]}\n')
 def test_any_bytes(data: bytes) -> None:
     """Any byte string as a file gives every view, or an error that is named."""
     check(data)

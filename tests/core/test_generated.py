@@ -6,35 +6,17 @@ compactions, forks, reverts, archiving, torn tails, and hand-made rollback marke
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import zstandard
 from threadstore.projection import View
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from tests.core.conftest import Agreement
 from tests.core.reading import content
-from tests.corpus_store import BUNDLED
-
-
-@pytest.fixture(scope="module")
-def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the unpacked stores."""
-    folder = tmp_path_factory.mktemp("generated")
-    packed = (BUNDLED / "generated.tar.zst").read_bytes()
-    data = zstandard.ZstdDecompressor(max_window_size=1 << 25).stream_reader(packed).read()
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        if hasattr(tarfile, "data_filter"):  # since Python 3.11.4
-            archive.extractall(folder, filter="data")
-        else:
-            archive.extractall(folder)
-    return folder
 
 
 def differences(store: ThreadStore, folder: Path) -> Iterator[tuple[str, list[str]]]:

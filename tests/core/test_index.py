@@ -22,7 +22,9 @@ from threadstore import index, indexing
 from threadstore import store as store_module
 from threadstore.index import SIZES, IndexReader
 from threadstore.indexing import Indexer, Progress
+from threadstore.names import brief_name
 from threadstore.projection import Basis, View
+from threadstore.spines import spines
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
@@ -69,7 +71,22 @@ class Indexed:
                 assert lasting(outline.basis) == lasting(made.basis)
                 said += 1
             assert store.links(thread) == ThreadStore(str(self.home), store.spool).links(thread)
+        self._check_spines(store)
         return said
+
+    def _check_spines(self, store: ThreadStore) -> None:
+        """What views show is the same without an index, and what `thread.json` tells."""
+        threads, plain = store.thread_ids(), ThreadStore(str(self.home), store.spool)
+        read = spines(plain, threads, whole=True)
+        assert spines(store, threads, whole=True) == read
+        for thread, spine, begun in zip(threads, read, spines(plain, threads, whole=False), strict=True):
+            assert spine is not None
+            assert begun == spine._replace(cwd=None, model=None, is_whole=begun is not None and begun.is_whole)
+            summary = plain.summary(thread)
+            assert (spine.cwd, spine.branch, spine.model) == (summary.cwd, summary.branch, summary.model)
+            assert spine.is_agent == plain.is_agent(thread)
+            title = plain.title(thread)
+            assert brief_name(title.preview or "") or spine.words == brief_name(summary.preview or "")
 
 
 def lasting(basis: tuple[Basis, ...]) -> list[Basis]:
@@ -255,6 +272,16 @@ def test_threads_that_are_named(indexed: Indexed) -> None:
     assert indexed.indexer.enter([gone])
     with closing(sqlite3.connect(indexed.path)) as connection:
         assert connection.execute("SELECT count(*) FROM threads WHERE id = ?", (gone,)).fetchone() == (0,)
+
+
+def test_an_empty_store_has_an_empty_index(indexed: Indexed) -> None:
+    """Also when the last of its threads has gone."""
+    for path in indexed.home.rglob("rollout-*"):
+        path.unlink()
+    assert indexed.build().total == 0
+    with closing(sqlite3.connect(indexed.path)) as connection:
+        for table in ("threads", "rollouts", "turns", "problems", "texts"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
 
 def test_an_entry_is_replaced_as_a_whole(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,7 +470,7 @@ def test_people_can_read_it(corpus: Corpus, tmp_path: Path) -> None:
     database = Database(made.path)
     names = {name for name in database.table_names() if not name.startswith("texts_fts")}
     names.remove("store")  # one row: where the store is
-    assert names == {"threads", "rollouts", "turns", "problems", "extents", "passes", "texts"}
+    assert names == {"threads", "rollouts", "turns", "spent", "problems", "extents", "passes", "texts"}
     assert database.table("texts").detect_fts() == "texts_fts"
     for name in names - {"threads"}:
         (key,) = database.table(name).foreign_keys

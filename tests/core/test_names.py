@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threadstore.names import parse_rollout, relocate, safe_name
+from threadstore.names import brief_name, parse_rollout, path_names, relocate, safe_name
 
 from tests.core.logs import rollout_name, thread_id
 
@@ -91,6 +91,48 @@ def test_paths_of_a_moved_store(path: str, inside: str | None) -> None:
 def test_names_from_data(text: str, name: str) -> None:
     """FAULTS 22: nothing that separates, hides, reorders or begins like an option is left."""
     assert safe_name(text) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Fix `foo()` in bar.py, please!", "Fix_foo_in_bar.py,_please"),
+        ("  it's\t$HOME; rm -rf *\n", "it_s_HOME_rm_-rf"),
+        ("../../etc/passwd", "etc_passwd"),
+        ("-rf --help", "rf_--help"),
+        ("host:path~ #1", "host_path_1"),
+        ("日本語 のテスト 🎉", "日本語_のテスト_🎉"),
+        ("a\u202eb\x1b[31mc", "a_b_31mc"),
+        ("", ""),
+        ("...  ?!", ""),
+        ("word " * 30, "word_word_word_word_word_word_word_word_word"),
+        ("x" * 100, "x" * 48),
+        (" " * 119 + "xyz", "x"),
+    ],
+)
+def test_first_words_as_a_name(text: str, name: str) -> None:
+    """FAULTS 22: whole words as far as that goes, and nothing that a shell would take for something else."""
+    assert brief_name(text) == name
+
+
+@given(st.text(st.characters(codec=None), max_size=300))
+def test_first_words_of_any_text(text: str) -> None:
+    """FAULTS 22: empty or one path part with room for a time and an id, with nothing to be quoted in it."""
+    name = brief_name(text)
+    assert len(name.encode()) <= 130
+    assert not set(name) & set(" \t\n\"'`$&*?()[]{}<>|;:!#~^\\/\0")
+    assert name[:1] not in tuple(".-")
+    assert not name or safe_name(name) == name
+
+
+@given(st.lists(st.sampled_from([*"ab/.\\:- ", "C:\\", "..", "\0", "ä"]), max_size=40))
+def test_parts_of_any_path(pieces: list[str]) -> None:
+    """FAULTS 22: none of them leads anywhere."""
+    for part in path_names("".join(pieces)):
+        assert part not in ("", ".", "..")
+        assert "/" not in part
+        assert "\0" not in part
+        assert not part.startswith("-")
 
 
 @given(st.text(st.characters(codec=None), max_size=300))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threadstore.projection import StoreView, View
+from threadstore.projection import FamilyView, StoreView, View
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -29,7 +29,7 @@ def test_every_dependency_is_explained(project: dict[str, Any]) -> None:
     assert [name for name in explained if name != "package"] == named
 
 
-@pytest.mark.parametrize("name", [*(view.value for view in View), *(view.value for view in StoreView)])
+@pytest.mark.parametrize("name", [view.value for views in (View, StoreView, FamilyView) for view in views])
 def test_readme_tells_of_every_file(name: str) -> None:
     """The README says what each file of the tree is."""
     assert f"`{name}`" in (ROOT / "README.md").read_text(encoding="utf-8")

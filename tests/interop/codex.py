@@ -88,7 +88,16 @@ class Codex:
     Invariant: what the process has said lies in `_answers` (by request) and `events`, both guarded by `_changed`.
     """
 
-    def __init__(self, home: Path, model: ModelServer, patience: float = _PATIENCE) -> None:
+    def __init__(
+        self,
+        home: Path,
+        model: ModelServer,
+        patience: float = _PATIENCE,
+        *,
+        config: str = "",
+        variables: dict[str, str] | None = None,
+    ) -> None:
+        """`config` stands before the rest of the config; `variables` are for the environment."""
         self.home = home
         self._patience = patience
         self.model = model
@@ -97,7 +106,7 @@ class Codex:
         self._changed = threading.Condition()
         self._ended = False
         self._requests = 0
-        configure(home, model.port)
+        configure(home, model.port, config)
         relocate(home)
         user = home.parent / "user"
         user.mkdir(exist_ok=True)
@@ -106,7 +115,7 @@ class Codex:
         self._process = subprocess.Popen(
             [binary(), "app-server"],
             cwd=user,
-            env=environment | {"LANG": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "dumb"},
+            env=environment | (variables or {}) | {"LANG": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "dumb"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -274,11 +283,11 @@ class Codex:
             self._changed.notify_all()
 
 
-def configure(home: Path, port: int) -> None:
+def configure(home: Path, port: int, first: str = "") -> None:
     """Write a config that sends every model provider named in the store to the stand-in."""
     names = {"mock", *_providers(home)} - {"openai"}
     providers = "".join(_PROVIDER.format(name=name, port=port) for name in sorted(names))
-    (home / "config.toml").write_text(_CONFIG.format(port=port, providers=providers))
+    (home / "config.toml").write_text(first + _CONFIG.format(port=port, providers=providers))
     key = {"auth_mode": "apikey", "OPENAI_API_KEY": "sk-not-a-real-key"}
     (home / "auth.json").write_text(json.dumps(key))
 

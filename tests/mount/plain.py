@@ -1,6 +1,7 @@
 """The tree as plain files: what a mount of a store has to look like, made without a mount.
 
-Nothing was asked of the control files yet, so they say how to use them, and operations.jsonl is empty.
+Nothing was asked of the control files yet, so they say how to use them, and operations.jsonl is empty; nor was anything
+searched for.
 
 Raw files are copied from the store, those that are compressed are decoded by `zstd`; derived files are joined here
 from what `ThreadStore` says; names, links, modes and times follow DESIGN 3.  Nothing of `rolloutfs` has a part in it,
@@ -20,12 +21,13 @@ from datetime import datetime
 from pathlib import Path
 
 from threadstore.extents import Slice
-from threadstore.projection import Projection, StoreView, View
+from threadstore.projection import FamilyView, Projection, StoreView, View
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from rolloutfs import control
 from tests.mount.clients import need
+from tests.mount.plain_views import write_views
 
 TOPS = ("sessions", "archived_sessions")
 DERIVED = tuple(view for view in View if view is not View.LINEAGE)
@@ -88,13 +90,23 @@ def write_tree(root: Path, mount: Path, destination: Path) -> None:
         folder = destination / "threads" / thread
         _write_thread(store, thread, [file for file in raw if file.thread == thread], folder)
         _seal(folder, store.times(thread).mtime_ns)
+        for view in FamilyView:
+            path = folder / "lineage" / view.value
+            if path.exists() and not path.is_symlink():
+                _set_time(path, store.project_family(thread, view).basis[0].mtime_ns)
     _write_store(store, root, destination / "store")
-    shutil.copyfile(mount / "README.md", destination / "README.md")
+    write_views(destination, mount, _set_time)
+    (destination / "search").mkdir()
+    for name in ("README.md", "search/README.md"):
+        shutil.copyfile(mount / name, destination / name)
+    (destination / "search/problems.jsonl").touch()
     (destination / "operations.jsonl").touch()
-    for name in ("problems.jsonl", "stats.json"):
+    for name in ("problems.jsonl", "stats.json", "lineage.mmd"):
         (destination / name).symlink_to(f"store/{name}")
     views = [f"store/{view.value}" for view in StoreView]
-    for name in ("README.md", "operations.jsonl", "problems.jsonl", "stats.json", *views, "store", "threads", "."):
+    tops = ("README.md", "operations.jsonl", "problems.jsonl", "stats.json", "lineage.mmd")
+    searches = ("search/README.md", "search/problems.jsonl", "search")
+    for name in (*tops, *views, *searches, "store", "threads", "."):
         status = (mount / name).lstat()
         if not stat.S_ISLNK(status.st_mode):
             (destination / name).chmod(0o700 if stat.S_ISDIR(status.st_mode) else 0o400)
@@ -118,6 +130,12 @@ def _write_thread(store: ThreadStore, thread: str, raw: list[Raw], folder: Path)
         (lineage / "forks" / fork).symlink_to(f"../../../{fork}")
     for name, agent in links.agents:
         (lineage / "agents" / name).symlink_to(f"../../../{agent}")
+    for of_family in () if links.are_none and len(raw) < 2 else FamilyView:
+        if links.root == thread:
+            (lineage / of_family.value).write_bytes(join(store, store.project_family(thread, of_family)))
+        else:
+            (lineage / of_family.value).symlink_to(f"../../{links.root}/lineage/{of_family.value}")
+    (folder / "turns").symlink_to(".turns")
     for file in raw:
         (rollouts / file.name).write_bytes(file.content)
     (rollouts / "current").symlink_to(store.head(thread).name.removesuffix(".zst"))

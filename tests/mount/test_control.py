@@ -37,11 +37,18 @@ from tests.tree.sample import sample_store
 
 BOTH = pytest.mark.parametrize("name", [PAGINATED, LEGACY])
 
-WRITE = "import os, sys; os.write(os.open(sys.argv[1], os.O_WRONLY), sys.argv[2].encode())"
+WRITE = """
+import os, sys
+file = os.open(sys.argv[1], os.O_WRONLY)
+print("open", flush=True)
+os.write(file, sys.argv[2].encode())
+"""
 
 
 def wait_for_request(client: subprocess.Popen[str]) -> None:
-    """Wait until a client waits for an answer of the mount."""
+    """Wait until a client has opened its file and waits for an answer of the mount."""
+    assert client.stdout is not None
+    assert client.stdout.readline() == "open\n"
     until(lambda: "request" in Path(f"/proc/{client.pid}/wchan").read_text(), "the client waits for the mount")
 
 
@@ -318,11 +325,11 @@ def test_attributes_do_not_tell_of_requests(lab: Lab) -> None:
 
 
 def test_extended_attributes(lab: Lab) -> None:
-    """Only control files have one, only after a failure, and none can be set."""
+    """Control files have one, only after a failure, and none can be set."""
     need("getfattr", "attr")
     (thread,) = stock(lab, PAGINATED)
     lab.mount()
-    assert shell(lab, thread, "getfattr -d fork thread.json . ..") == (0, b"", b"")
+    assert shell(lab, thread, "getfattr -d fork thread.json lineage ..") == (0, b"", b"")
     assert shell(lab, thread, "getfattr -n user.rolloutfs.error fork")[0] == 1
     assert write(lab.thread(thread) / "fork", b"nonsense") == errno.EINVAL
     code, output, _ = shell(lab, thread, "getfattr -d fork revert compact thread.json")
@@ -368,7 +375,7 @@ def test_a_worker_that_is_killed_in_an_operation(lab: Lab) -> None:
     lab.expected.append("A worker process died while it did operate")
     (thread,) = stock(lab, PAGINATED)
     server = lab.mount("--no-index")
-    assert write(lab.thread(thread) / "fork", b"dry-run latest") == 0
+    assert write(lab.thread(thread) / "revert", b"dry-run before 2") == 0  # from now on a write is one request
     before = state(lab.sample.root)
     (worker,) = workers(server.pid)
     os.kill(worker, signal.SIGSTOP)
@@ -386,7 +393,10 @@ def test_a_worker_that_is_killed_in_an_operation(lab: Lab) -> None:
 
 
 def test_a_disk_that_is_full_in_the_end(lab: Lab) -> None:
-    """Closing says nothing of it, but an fsync does; the answer is the same, and the thread as it was."""
+    """Closing says nothing of it, but an fsync does; the answer is the same, and the thread as it was.
+
+    There is no database: room for its files would be asked for before the first piece of the text is taken.
+    """
     need_root("mount a small disk")
     root, text = lab.sample.root, lab.folder / "text"
     lab.edits = True  # its disk goes away before its witness looks
@@ -395,7 +405,7 @@ def test_a_disk_that_is_full_in_the_end(lab: Lab) -> None:
     shutil.copytree(root, lab.folder / "kept")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", root], check=True)
     try:
-        shutil.copytree(lab.folder / "kept", root, dirs_exist_ok=True)
+        shutil.copytree(lab.folder / "kept", root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sqlite*"))
         with mounted(lab):
             before = state(root)
             status = os.statvfs(root)
@@ -738,3 +748,26 @@ def test_an_unprivileged_user_can_fork(lab: Lab) -> None:
         assert told["status"] == "done"
         assert output.split("\n")[1] == "65534 600"
         assert Path(folder, "store", told["rollout"]).stat().st_uid == 65534
+
+
+def test_a_killed_server_takes_the_program_with_it(lab: Lab) -> None:
+    """With all that it has started, although nothing of ours runs then; the next mount knows of no such request, and
+    the thread is as it was.
+    """
+    (thread,) = stock(lab, PAGINATED)
+    pids = lab.folder / "pids"
+    quoted = shlex.quote(str(pids))
+    configure(lab, f"sleep 1000 & echo $! > {quoted}.new; echo $$ >> {quoted}.new; mv {quoted}.new {quoted}; wait")
+    server = lab.mount()
+    before = state(lab.sample.root)
+    assert write(lab.thread(thread) / "compact", b'{"strategy":"auto"}') == 0
+    until(pids.exists, "the program runs")
+    os.kill(server.pid, signal.SIGKILL)
+    server.wait()
+    for pid in pids.read_text().split():
+        until(lambda pid=pid: is_gone(int(pid)), "what the program started is ended")  # type: ignore[misc]  # mypy can't tell the type of such a lambda
+    lab.run("umount", lab.mountpoint)
+    lab.mount()
+    assert (lab.thread(thread) / "compact").read_bytes().startswith(b"# rolloutfs: compact")
+    assert operations(lab) == []
+    assert state(lab.sample.root) == before

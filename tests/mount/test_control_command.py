@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -66,7 +67,7 @@ def test_refusals(lab: Lab, name: str) -> None:
     before = state(lab.sample.root)
     for arguments, error, sentence in (
         (("fork", thread, "before", "99"), "ENOENT", "turn not found"),
-        (("fork", "ffffffff"), "ENOENT", "there is no thread"),
+        (("fork", "ffffffff"), "ENOENT", "There is no thread"),
         (("fork", thread[:5]), "EINVAL", "give more of it"),
         (("fork", thread, "sideways"), "EINVAL", "not understood"),
         (("revert", thread, "undo"), "EINVAL", "undo"),
@@ -169,6 +170,79 @@ def test_what_a_file_says_is_read_as_in_the_control_file(lab: Lab) -> None:
         assert told["dry_run"] is True
         assert (told["error"] is None) == (code == 0)
     assert state(lab.sample.root) == before
+
+
+def unprinted(lab: Lab, *arguments: str | Path, code: int) -> list[str]:
+    """What is on stderr when stdout is a full disk, and when nobody reads it."""
+    said = []
+    reading, writing = os.pipe()
+    os.close(reading)
+    for output in (os.open("/dev/full", os.O_WRONLY), writing):
+        done = subprocess.run(
+            [sys.executable, "-m", "rolloutfs", *map(str, arguments)],
+            env=lab.environment,
+            cwd=lab.folder,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+        os.close(output)
+        assert done.returncode == code, done.stderr
+        said.append(done.stderr)
+    return said
+
+
+@pytest.mark.parametrize(
+    "words", [("fork", "latest"), ("revert", "before", "-1"), ("compact", "--recent")], ids=lambda words: words[0]
+)
+def test_an_answer_that_can_not_be_printed(lab: Lab, words: tuple[str, ...]) -> None:
+    """What was done is told on stderr, with the id of a fork, and has its own exit code: nobody does it twice."""
+    (thread,) = stock(lab, PAGINATED)
+    op, *more = words
+    store = ("--store", lab.sample.root)
+    said = unprinted(lab, op, thread, *more, *store, code=11)
+    lines = kept(lab)
+    assert [line["status"] for line in lines] == ["done", "done"]
+    for told, line, why in zip(said, lines, ("No space left on device", "Broken pipe"), strict=True):
+        assert told.startswith(f"rolloutfs: the {op} of thread {thread} was done")
+        assert told.endswith(f"could not be printed: {why}.\n")
+        assert told.count("\n") == 1
+        assert op != "fork" or str(line["thread_id"]) in told
+    assert all("nothing was done" in told for told in unprinted(lab, op, "--dry-run", thread, *more, *store, code=11))
+    assert all("There is no thread" in told for told in unprinted(lab, op, "nobody", *more, *store, code=8))
+
+
+def test_a_thread_by_its_name(lab: Lab) -> None:
+    """As for the commands that only tell; a name that several have is refused, and they are listed."""
+    threads = stock(lab, "named.legacy")
+    with (lab.sample.root / "session_index.jsonl").open("a") as index:
+        for thread in threads[:2]:
+            index.write(json.dumps({"id": thread, "thread_name": "two of them", "updated_at": "x"}) + "\n")
+        index.write(json.dumps({"id": threads[2], "thread_name": "the one", "updated_at": "x"}) + "\n")
+    for database in lab.sample.root.glob("state_*.sqlite*"):
+        database.unlink()
+    store = ("--store", lab.sample.root)
+    summary = lab.folder / "summary.md"
+    summary.write_text("what was\n")
+    for arguments in (("revert", "{}", "before", "-1"), ("compact", "{}", str(summary)), ("fork", "{}")):
+        told = json.loads(lab.run(*(one.format("the one") for one in arguments), *store).stdout)
+        assert (told["status"], told["source_thread_id"]) == ("done", threads[2])
+        before = state(lab.sample.root)
+        refused = lab.run(*(one.format("two of them") for one in arguments), *store, code=8)
+        assert json.loads(refused.stdout)["error"] == "EINVAL"
+        assert f"They are {threads[0]}, {threads[1]}." in refused.stderr
+        assert state(lab.sample.root) == before
+
+
+def test_each_command_has_examples_of_its_own(lab: Lab) -> None:
+    """And none of the others."""
+    for command in ("fork", "revert", "compact"):
+        examples = lab.run(command, "--help").stdout.partition("Examples:")[2].partition("Exit codes:")[0]
+        lines = [line.split() for line in examples.split("\n") if line.strip()]
+        assert len(lines) >= 4
+        assert all(words[:2] == ["rolloutfs", command] for words in lines)
 
 
 def test_help_names_the_exit_codes(lab: Lab) -> None:

@@ -237,15 +237,24 @@ def test_archived_and_brought_back(copy_store: CopyStore, tmp_path: Path) -> Non
         moved(str(source.relative_to(home)))
 
 
-def test_a_thread_that_is_reverted(copy_store: CopyStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["here", "behind a link", "elsewhere"])
+def test_a_thread_that_is_reverted(place: str, copy_store: CopyStore, tmp_path: Path) -> None:
     """A revert writes a new generation and moves the row: the memory is the new one, both generations stay readable.
-    Moving the row back brings the old memory back.
+    Moving the row back brings the old memory back. Wherever the database lies.
     """
     home = copy_store("revert_once.paginated").home
+    if place != "here":
+        aside = tmp_path / "aside"
+        aside.mkdir()
+        (home / DATABASE).rename(aside / DATABASE)
+        if place == "elsewhere":
+            (home / "config.toml").write_text(f'sqlite_home = "{aside}"\n')
+        else:
+            (home / DATABASE).symlink_to(aside / DATABASE)
     old, new = sorted((home / "sessions").rglob("*.jsonl"))
     thread, added = old.name[28:64], new.read_bytes()
     new.unlink()
-    with closing(sqlite3.connect(home / DATABASE)) as database:
+    with closing(sqlite3.connect(home / DATABASE if place == "here" else aside / DATABASE)) as database:
 
         def select(path: Path) -> None:
             database.execute("UPDATE threads SET rollout_path = ? WHERE id = ?", (str(path), thread))

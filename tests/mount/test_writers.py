@@ -265,6 +265,21 @@ def test_what_is_no_request_does_no_harm(scene: Scene, name: str) -> None:
     assert bool(errors) == bool(code)
 
 
+@pytest.mark.parametrize("file", ["fork", "revert", "compact"])
+@pytest.mark.parametrize("program", ["bash", "dash", "zsh"])
+def test_blanks_are_ignored_and_answered(scene: Scene, program: str, file: str) -> None:
+    """A script whose variable is empty sees that nothing was done, and not the answer to what was done before; a file
+    that was only opened, or emptied, has no answer of its own.
+    """
+    need(program, program)
+    before = state(scene.lab.sample.root)
+    assert scene.run("echo 'dry-run latest' > fork") == (0, b"", b"")
+    script = f"(set -e; : > {file}; cat /dev/null > {file}; jq -r .status {file}; echo > {file}; jq -r .status {file})"
+    assert scene.run(script, program) == (0, b"done\nrefused\n", b"")
+    assert (operations(scene.lab)[-1]["op"], operations(scene.lab)[-1]["error"]) == (file, "EINVAL")
+    assert state(scene.lab.sample.root) == before
+
+
 @pytest.mark.parametrize("name", [name for name in HARMLESS if "$OTHER" in HARMLESS[name][2]])
 def test_copying_answers_does_no_harm(scene: Scene, name: str) -> None:
     """The same when the other thread's control files have an answer in them."""

@@ -2,13 +2,14 @@
 
 The model knows turns by number and what a person said in each. A revert goes back to what was said before a turn,
 an undo to the generation before, a fork leaves its source alone, a compaction keeps what was said, and a refused
-request changes nothing.
+request changes nothing. What an operation says of dropped turns are those that counted before and don't after it.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from threadstore.lines import Log
 from threadstore.recorder import Draft, Durability, Recorder, next_ordinal
 
 Json = dict[str, Any]
+_NUMBERS = count()
 
 
 @dataclass(frozen=True)
 class Turn:
-    """How many things were said before it, whether it has ended, and whether it is a compaction."""
+    """Which one it is, how many things were said before it, whether it has ended, and whether it is a compaction."""
 
+    number: int
     before: int
     ended: bool = True
     compaction: bool = False
@@ -40,7 +43,7 @@ class Model:
 
     def turn(self, text: str | None, *, ended: bool = True) -> None:
         """A turn, in which a person said something or (a compaction) nothing."""
-        self.turns.append(Turn(len(self.said), ended, text is None))
+        self.turns.append(Turn(next(_NUMBERS), len(self.said), ended, text is None))
         if text is not None:
             self.said.append(text)
 
@@ -55,6 +58,11 @@ class Model:
         assert at is not None
         at += through
         return Model(self.turns[:at], self.said[: self.turns[at].before] if at < len(self.turns) else list(self.said))
+
+    def dropped(self, after: Model) -> list[int]:
+        """The places of the turns that no longer count when it has become `after`."""
+        left = {turn.number for turn in after.turns}
+        return [at for at, turn in enumerate(self.turns) if turn.number not in left]
 
     def interrupted(self) -> Model:
         """A fork of it: a turn that hasn't ended is ended there."""

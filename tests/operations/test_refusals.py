@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
+import re
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
@@ -12,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import zstandard
 from threadstore import pointer
 from threadstore.cut import Boundary, NoSuchTurnError, RequestError
 from threadstore.errors import StoreError, UnwritableError
@@ -22,6 +26,8 @@ from threadstore.recorder import Draft
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
+from rolloutfs.journal import Journal
+from rolloutfs.perform import Result, with_word
 from tests.conftest import CopyStore
 from tests.operations.model import append, meta, turn
 
@@ -273,6 +279,62 @@ def fill(place: Path, left: int) -> None:
     (place / "filling").write_bytes(b"\1" * (status.f_bavail * status.f_frsize - left))
 
 
+def _lock(home: Path, place: Path) -> None:
+    connection = sqlite3.connect(add_database(home), isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    _HELD.append(connection)
+
+
+def _write_protect(home: Path, place: Path) -> None:
+    shutil.move(home / "sessions", place / "sessions")
+    (home / "sessions").symlink_to(place / "sessions")
+    subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+
+
+def _cut_compressed(home: Path, place: Path) -> None:
+    path = home / NAME
+    noise = random.Random(1).randbytes(100_000).hex()  # so that it has several blocks, of which the last is cut
+    append(path, [Draft.of("event_msg", {"type": "agent_message", "message": noise})], paginated=True)
+    packed = zstandard.compress(path.read_bytes())
+    path.with_name(path.name + ".zst").write_bytes(packed[:-10_000])
+    path.unlink()
+
+
+def _write_protect_compressed(home: Path, place: Path) -> None:
+    shutil.move(home / "sessions", place / "sessions")
+    (home / "sessions").symlink_to(place / "sessions")
+    packed = place / f"{NAME}.zst"
+    packed.write_bytes(zstandard.compress((place / NAME).read_bytes()))
+    (place / NAME).unlink()
+    subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+
+
+_HELD: list[sqlite3.Connection] = []  # what tests hold on to, until they let go
+
+
+@pytest.mark.parametrize("way", [_lock, _write_protect, _cut_compressed, _write_protect_compressed])
+def test_a_rehearsal_meets_what_an_append_would(
+    way: Callable[[Path, Path], None], small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands in the way of a summary is found while its writer is there. An ordinary dry run touches nothing."""
+    monkeypatch.setattr(pointer, "_PATIENCE", 0.0)
+    home = tmp_path / "home"
+    make(home, paginated=True)
+    way(home, small_disk)
+    store = fresh(home)
+    before = contents(home)
+    assert store.compact(THREAD, "it", dry_run=True).dry_run
+    assert contents(home) == before
+    told = []
+    for dry_run in (True, False):
+        with writer_lock(str(home), THREAD), pytest.raises((StoreError, OSError)) as caught:
+            store.compact(THREAD, "it", dry_run=dry_run, held=True)
+        told.append((type(caught.value), getattr(caught.value, "errno", None)))
+    assert told[0] == told[1]
+    while _HELD:
+        _HELD.pop().close()
+
+
 @pytest.mark.parametrize("wal", [True, False], ids=["wal", "rollback journal"])
 @pytest.mark.parametrize("left", [0, 4096, 16384, 65536])
 def test_a_full_disk(small_disk: Path, left: int, *, wal: bool) -> None:
@@ -351,3 +413,23 @@ def test_a_fork_beside_a_read_only_database(tmp_path: Path, monkeypatch: pytest.
     assert f"{path} may not be written" in message
     assert "Nothing was changed" not in message
     assert "try again" not in message
+
+
+def test_every_sentence_of_a_note_begins_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever error it is made of: those begin in lower case, since most of them follow a colon."""
+    home = tmp_path / "home"
+    make(home, paginated=True)
+    add_database(home)
+    for error in (UnwritableError("the disk is full: it. Nothing was changed."), OSError(errno.EIO, "It broke")):
+
+        def fail(*_: object, error: Exception = error) -> bool:
+            raise error
+
+        monkeypatch.setattr(Pointer, "adopt", fail)
+        message = fresh(home).fork(THREAD, Boundary("latest")).message
+        assert message is not None
+        told = with_word(Result(0, {"message": message}), Journal("/x").unwritten(OSError(errno.EIO, "It broke")))
+        words = str(told.answer["message"])
+        assert not re.search(r"\. [a-z]", words), words
+    assert with_word(Result(0, {"message": "no stop"}), "More.").answer["message"] == "no stop. More."
+    assert with_word(Result(0, {"message": None}), "More.").answer["message"] == "More."

@@ -45,6 +45,7 @@ class Life:
         """An operation, on the thread and on the model."""
         store, now = self.store, self.generations[-1]
         name, _, argument = operation.partition(" ")
+        turns, after, outcome = turns_of(store, THREAD) if name != "turn" else (), now, None
         try:
             if name == "turn":
                 self.count += 1
@@ -54,21 +55,25 @@ class Life:
             elif name == "fork":
                 kind, _, which = argument.partition(" ")
                 outcome = store.fork(THREAD, Boundary(kind, which))
-                expected = now if kind == "latest" else now.cut(int(which))
-                self.check(expected, outcome.thread_id)
+                after = now if kind == "latest" else now.cut(int(which))
+                self.check(after, outcome.thread_id)
             elif name == "revert":
-                store.revert(THREAD, argument)
-                self.generations.append(now.cut(int(argument)))
+                outcome = store.revert(THREAD, argument)
+                after = now.cut(int(argument))
+                self.generations.append(after)
             elif name == "undo":
-                store.undo(THREAD)
-                self.generations.append(self.generations[-2].copy())
+                outcome = store.undo(THREAD)
+                after = self.generations[-2].copy()
+                self.generations.append(after)
             else:
-                store.compact(THREAD, "the summary")
+                outcome = store.compact(THREAD, "the summary")
                 now.turn(None)
         except NoSuchTurnError:
             assert argument.split()[-1].lstrip("-") > str(len(now.turns))
         except RequestError:
             assert not self.paginated or (name == "undo" and len(self.generations) == 1)
+        if outcome is not None:
+            assert outcome.dropped_turns == [turns[at] for at in now.dropped(after)]
         self.check(self.generations[-1], THREAD)
 
     def check(self, model: Model, thread_id: str) -> None:

@@ -288,19 +288,28 @@ class Store(RuleBasedStateMachine):
         self.bytes = now
 
     def _try(
-        self, error: type[StoreError] | None, operation: object, *arguments: object, **more: object
+        self,
+        error: type[StoreError] | None,
+        after: Model | None,
+        operation: object,
+        *arguments: object,
+        **more: object,
     ) -> Outcome | None:
-        """Do it; with `error` it must be refused, and nothing changes."""
+        """Do it, and be told which turns `after` hasn't; with `error` it must be refused, and nothing changes."""
         assert callable(operation)
         if error is None:
+            assert after is not None
+            thread_id = str(arguments[0])
+            turns = turns_of(self._cold(), thread_id)
             outcome = operation(*arguments, **more)
             assert isinstance(outcome, Outcome)
+            assert outcome.dropped_turns == [turns[at] for at in self.threads[thread_id].model.dropped(after)]
             return outcome
         before = {path: path.read_bytes() for path in self.home.rglob("*") if path.is_file()}
         with pytest.raises(error):
             operation(*arguments, **more)
-        after = {path: path.read_bytes() for path in self.home.rglob("*") if path.is_file()}
-        assert {path: after[path] for path in after if path.suffix != ".lock"} == {
+        now = {path: path.read_bytes() for path in self.home.rglob("*") if path.is_file()}
+        assert {path: now[path] for path in now if path.suffix != ".lock"} == {
             path: before[path] for path in before if path.suffix != ".lock"
         }
         return None
@@ -320,12 +329,14 @@ class Store(RuleBasedStateMachine):
         elif kind == "through" and at is not None and not thread.model.turns[at].ended:
             error = RequestError
         boundary = Boundary(kind, "" if kind == "latest" else str(number))
-        outcome = self._try(error, self._store(store).fork, thread_id, boundary, dry_run=dry_run)
+        model = thread.model
+        if kind != "latest" and at is not None:
+            model = model.cut(number, through=kind == "through")
+        outcome = self._try(error, model, self._store(store).fork, thread_id, boundary, dry_run=dry_run)
         if outcome is None or dry_run:
             self._moved()
             return
         self._moved(new=1)
-        model = thread.model if kind == "latest" else thread.model.cut(number, through=kind == "through")
         assert outcome.rollout is not None
         name = Path(outcome.rollout).name
         child = Thread(thread.paginated, {name: model.interrupted()}, name, torn=thread.torn)
@@ -343,14 +354,15 @@ class Store(RuleBasedStateMachine):
             error = NoSuchTurnError
         elif not thread.paginated and any(turn.compaction for turn in thread.model.turns[at:]):
             error = RequestError
-        outcome = self._try(error, self._store(store).revert, thread_id, str(number), dry_run=dry_run)
-        if outcome is None or dry_run:
+        after = None if at is None else thread.model.cut(number)
+        outcome = self._try(error, after, self._store(store).revert, thread_id, str(number), dry_run=dry_run)
+        if outcome is None or after is None or dry_run:
             self._moved()
         elif thread.paginated:
-            self._next(thread_id, thread, outcome, thread.model.cut(number))
+            self._next(thread_id, thread, outcome, after)
         else:
             self._moved(thread.head)
-            thread.generations[thread.head] = thread.model.cut(number)
+            thread.generations[thread.head] = after
 
     @rule(which=ANY, store=ANY, dry_run=st.sampled_from([False, False, True]))
     def undo(self, which: int, store: int, dry_run: bool) -> None:
@@ -358,11 +370,12 @@ class Store(RuleBasedStateMachine):
         thread_id, thread = self._pick(which)
         older = [name for name in sorted(thread.generations) if name < thread.head]
         error = RequestError if thread.archived or not thread.paginated or not older else None
-        outcome = self._try(error, self._store(store).undo, thread_id, dry_run=dry_run)
-        if outcome is None or dry_run:
+        after = thread.generations[older[-1]].copy() if older else None
+        outcome = self._try(error, after, self._store(store).undo, thread_id, dry_run=dry_run)
+        if outcome is None or after is None or dry_run:
             self._moved()
         else:
-            self._next(thread_id, thread, outcome, thread.generations[older[-1]].copy())
+            self._next(thread_id, thread, outcome, after)
 
     def _next(self, thread_id: str, thread: Thread, outcome: Outcome, model: Model) -> None:
         self._moved(new=1)
@@ -384,7 +397,7 @@ class Store(RuleBasedStateMachine):
         """A turn in which nothing is said."""
         thread_id, thread = self._pick(which)
         error = RequestError if thread.archived else None
-        outcome = self._try(error, self._store(store).compact, thread_id, summary, dry_run=dry_run)
+        outcome = self._try(error, thread.model, self._store(store).compact, thread_id, summary, dry_run=dry_run)
         if outcome is None or dry_run:
             self._moved()
         else:

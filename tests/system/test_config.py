@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rolloutfs import config
+from rolloutfs import config, zones
+from rolloutfs import options as mount_options
 from rolloutfs.cli import mount_command
 from rolloutfs.config import MountSettings
 from rolloutfs.errors import Exit, MountError
@@ -16,6 +17,7 @@ from tests.mount.conftest import Lab
 
 README = Path(__file__).parents[2] / "README.md"
 NAMES = [field.name for field in fields(MountSettings)]
+FLAGS = [field.name for field in fields(MountSettings) if isinstance(field.default, bool)]
 WORDS = {True: "true", False: "no", None: ""}
 
 
@@ -29,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "rolloutfs" / "config.toml"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FLAGS)
 def test_the_first_that_says_something_counts(name: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flag, variable and key, each yes, no or silent, in all 27 ways; nothing else changes with them."""
     usual = MountSettings()
@@ -42,9 +44,30 @@ def test_the_first_that_says_something_counts(name: str, home: Path, monkeypatch
         assert [one for one in NAMES if getattr(got, one) != getattr(usual, one)] in ([], [name])
 
 
+def test_a_name_that_is_set(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zone in the command line counts before that in the environment, which counts before that in the config."""
+    assert config.mount_settings({}).zone == "UTC"
+    home.write_text('zone = "Asia/Tokyo"\n')
+    assert config.mount_settings({"zone": None}).zone == "Asia/Tokyo"
+    monkeypatch.setenv("ROLLOUTFS_ZONE", "Europe/Berlin")
+    assert config.mount_settings({}).zone == "Europe/Berlin"
+    assert config.mount_settings({"zone": "America/Lima"}).zone == "America/Lima"
+    assert mount_options.parse(["ro,zone=Pacific/Apia"]) == mount_options.Options(read_only=True, zone="Pacific/Apia")
+
+
+@pytest.mark.parametrize("name", ["Europe/Berlim", "Europe", "", "../UTC", "/etc/localtime", "\x1b[31m", "no\0zone"])
+def test_a_zone_that_is_none(name: str) -> None:
+    """One sentence, before anything is mounted."""
+    with pytest.raises(MountError, match="no time zone") as refused:
+        zones.find(name)
+    assert refused.value.code == Exit.USAGE
+    assert "\x1b" not in refused.value.message
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("zone = true\n", "zone"),
         ("read_onyl = true\n", "'read_onyl'"),
         ("[mount]\nread_only = true\n", "'mount'"),
         ('read_only = "yes"\n', "read_only"),
@@ -69,7 +92,7 @@ def test_the_readme_has_every_setting(name: str) -> None:
     flags = {option for parameter in mount_command.params if parameter.name == name for option in parameter.opts}
     (line,) = [line for line in README.read_text().split("\n") if f"| `ROLLOUTFS_{name.upper()}` | `{name}` |" in line]
     assert max(flags, key=len) in line
-    assert line.endswith(f"| `{str(getattr(MountSettings(), name)).lower()}` |")
+    assert line.lower().endswith(f"| `{str(getattr(MountSettings(), name)).lower()}` |")
 
 
 def test_a_variable_that_is_wrong(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -201,6 +201,24 @@ def test_root_may_stay_root(agents: Lab) -> None:
     assert {path.stat().st_uid for path in (agents.folder / "roots").rglob("*")} == {0}
 
 
+def test_passthrough_is_for_who_stays_root(agents: Lab) -> None:
+    """Else one line on the terminal says so, and the owner has the mount as it always is."""
+    script = f"""
+        export XDG_STATE_HOME={agents.folder}/roots XDG_CACHE_HOME={agents.folder}/roots
+        mount -t rolloutfs -o passthrough $S $M || exit 90
+        {_AS_AGENT} {READ} $M
+        umount $M || exit 91
+        /usr/sbin/mount.rolloutfs $S $M -o passthrough,uid=0 || exit 92
+        {READ} $M
+        umount $M
+        """
+    done = inside(agents, script, "mount.rolloutfs")
+    assert (done.returncode, done.stdout.split()) == (0, ["601", "601"]), done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "Without passthrough" in line
+    assert "only root" in line
+
+
 def test_a_user_mounts_by_fstab(agents: Lab) -> None:
     """With `user` in the line whoever may read the store mounts it for himself, on a folder of his own."""
     os.chown(agents.mountpoint, AGENT, AGENT)

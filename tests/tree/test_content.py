@@ -113,6 +113,9 @@ async def test_every_file_has_the_size_that_it_reads_as(sample: SampleStore, pla
     paths += [
         "store/heads.jsonl",
         "store/stats.json",
+        "store/lineage.mmd",
+        f"threads/{thread}/lineage/family.txt",
+        f"threads/{thread}/lineage/family.mmd",
         "README.md",
         str(sample.path(thread)).replace(str(sample.root), "store"),
     ]

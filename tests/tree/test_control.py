@@ -74,7 +74,6 @@ def test_requests(file: str, text: str, wanted: Request) -> None:
         "[1, 2]",
         "# rolloutfs: what we did\n\nWe wrote a file system.\n",
         "# rolloutfs: compact is done",
-        control.usage("compact").decode() + "and more",
         "\ufeff \u2028 text",
     ],
 )
@@ -218,6 +217,17 @@ def test_first_pieces_that_can_become_nothing(piece: bytes) -> None:
         parse("compact", piece, is_whole=False)
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_summary_below_the_usage_text_is_refused(*, is_whole: bool) -> None:
+    """As an editor writes it: the usage text must not become the model's memory."""
+    text = control.usage("compact") + b"\nWhat was done.\n"
+    with pytest.raises(RefusedError, match="begins with the usage text"):
+        parse("compact", text, is_whole=is_whole)
+    quoted = parse("compact", b"About rolloutfs:\n" + text)
+    assert quoted is not None
+    assert quoted.summary is not None
+
+
 @given(st.dictionaries(st.text(), st.text() | st.integers(-9, 9) | st.none()), st.integers(1, 9))
 def test_an_object_in_pieces_is_whole_with_its_last_one(document: dict[str, Any], size: int) -> None:
     """And not before, wherever it is cut; whatever else it says, an operation that there is none of is refused."""
@@ -288,3 +298,12 @@ def test_answers_are_one_line_whatever_they_say() -> None:
     line = control.as_line({"message": "a\nb\udc80c", "error": None})
     assert line.count(b"\n") == 1
     assert orjson.loads(line)["message"] == "a\nb?c"
+
+
+def test_a_line_of_text_that_is_not_unicode() -> None:
+    """As in the path of a mount that somebody else made: it is shown with replacements, wherever it stands."""
+    document = {"a": "x\udcff", "mounts": [{"path": "/tmp/\udce9t", "options": ("y\udc80", 1, None)}]}
+    assert orjson.loads(control.as_line(document)) == {
+        "a": "x?",
+        "mounts": [{"path": "/tmp/?t", "options": ["y?", 1, None]}],
+    }

@@ -178,6 +178,78 @@ async def test_a_failed_request_can_be_tried_again(desk: Desk, monkeypatch: pyte
     assert len(desk.engine.asked) == 2
 
 
+@pytest.mark.parametrize("certain", [True, False])
+async def test_who_has_read_the_answer_means_it(desk: Desk, *, certain: bool) -> None:
+    """The same bytes after the answer was read are another attempt, however soon they come."""
+    desk.engine.answer = lambda request: failure(request, THREAD, errno.EBUSY, "busy.", certain=certain)
+    handle = desk.files.open(THREAD, "revert")
+    assert await desk.write(handle, b"before 1") == errno.EBUSY
+    assert (await desk.read(handle))["error"] == "EBUSY"
+    desk.engine.answer = None
+    assert await desk.write(handle, b"before 1") == 0
+    assert len(desk.engine.asked) == 2
+
+
+@pytest.mark.parametrize("file", control.FILES)
+@pytest.mark.parametrize("end", ["release", "read", "sync"])
+async def test_nothing_but_blanks_has_an_answer(desk: Desk, file: str, end: str) -> None:
+    """It is refused at the end, and an older answer is not shown for it; the writes themselves fail for nobody."""
+    assert await desk.write(desk.files.open(THREAD, "fork"), b"latest") == 0
+    handle = desk.files.open(THREAD, file)
+    assert await desk.write(handle, b"\n") == 0
+    assert await desk.write(handle, b"  \n", 1) == 0
+    if end == "release":
+        await desk.files.release(handle)
+    elif end == "read":
+        assert (await desk.read(handle, 4))["error"] == "EINVAL"
+    else:
+        with pytest.raises(OSError, match="blanks"):
+            await desk.files.sync(handle)
+    told = orjson.loads(desk.files.fresh(THREAD, "compact"))
+    assert (told["op"], told["status"], told["error"]) == (file, "refused", "EINVAL")
+    assert len(desk.engine.asked) == 1
+
+
+async def test_what_is_ignored_has_no_answer(desk: Desk) -> None:
+    """A handle over which nothing came, or nothing but the usage text, or blanks after a request."""
+    assert await desk.write(desk.files.open(THREAD, "fork"), b"latest") == 0
+    last = desk.files.fresh(THREAD, "fork")
+    for file in control.FILES:
+        await desk.files.release(desk.files.open(THREAD, file))
+        handle = desk.files.open(THREAD, file)
+        assert await desk.write(handle, control.usage(file)) == 0
+        await desk.files.release(handle)
+    assert desk.files.fresh(THREAD, "fork") == last
+    for first, second in ((b"latest\n", b"\n"), (b"\n", b"latest\n")):
+        handle = desk.files.open(THREAD, "fork")
+        assert await desk.write(handle, first) == 0
+        assert await desk.write(handle, second) == 0
+        await desk.files.release(handle)
+        assert orjson.loads(desk.files.fresh(THREAD, "fork"))["status"] == "done"
+    handle = desk.files.open(THREAD, "compact")
+    assert await desk.write(handle, b"\n") == 0
+    assert await desk.write(handle, b"the summary\n") == 0
+    await desk.files.release(handle)
+    assert summaries(desk)[-1] == "the summary"
+
+
+async def test_another_handle_of_the_mount_has_the_thread(desk: Desk) -> None:
+    """That is no other process, and who is told so looks for none; forks and dry runs are not refused."""
+    first = desk.files.open(THREAD, "compact")
+    assert await desk.write(first, b"one\n") == 0
+    for file, data in (("compact", b"two\n"), ("revert", b"before 1"), ("revert", b"undo")):
+        handle = desk.files.open(THREAD, file)
+        assert await desk.write(handle, data) == errno.EBUSY
+        told = (await desk.read(handle))["message"]
+        assert "another handle of this mount" in told
+        assert "process" not in told
+    assert await desk.write(desk.files.open(THREAD, "fork"), b"latest") == 0
+    assert await desk.write(desk.files.open(THREAD, "revert"), b"dry-run before 1") == 0
+    await desk.files.release(first)
+    assert summaries(desk)[-1] == "one"
+    assert await desk.write(desk.files.open(THREAD, "revert"), b"before 1") == 0
+
+
 async def test_what_may_have_been_done_is_not_repeated(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the process that did it was killed nobody knows: the same bytes on that handle get the same error."""
     desk.engine.answer = lambda request: failure(request, THREAD, errno.EIO, "died.", certain=False)
@@ -208,6 +280,19 @@ async def test_a_text_in_pieces_is_one_summary(desk: Desk) -> None:
     assert [held for _, _, held in desk.engine.told] == [True, True]
 
 
+async def test_a_text_after_an_object_is_refused(desk: Desk) -> None:
+    """It may be the rest of the same input, and would replace what the object asked for; after a look it is meant."""
+    handle = desk.files.open(THREAD, "compact")
+    assert await desk.write(handle, b'{"summary":"it"}\n', 0) == 0
+    assert await desk.write(handle, b"trailing\n", 17) == errno.EINVAL
+    assert await desk.write(handle, b"more of it\n", 26) == errno.EINVAL
+    assert await desk.write(handle, b'{"summary":"another"}\n', 37) == errno.EINVAL
+    await desk.read(handle, 37)
+    assert await desk.write(handle, b"meant\n", 37) == 0
+    await desk.files.release(handle)
+    assert summaries(desk) == ["it", "meant"]
+
+
 async def test_a_text_ends_with_its_handle(desk: Desk) -> None:
     """When it is closed; each handle has a text of its own, and a closed one without a text asks for nothing."""
     for number in range(2):
@@ -229,6 +314,9 @@ async def test_a_text_ends_with_an_fsync(desk: Desk) -> None:
     await desk.files.write(handle, 0, b"the first\n")
     await desk.files.sync(handle)
     assert summaries(desk) == ["the first"]
+    with pytest.raises(OSError, match="may be the rest of that"):
+        await desk.files.write(handle, 10, b"the rest\n")
+    await desk.read(handle, 10)
     desk.engine.answer = lambda request: failure(request, THREAD, errno.ENOSPC, "the disk is full.")
     await desk.files.write(handle, 10, b"the second\n")
     with pytest.raises(OSError, match="the disk is full") as caught:

@@ -8,6 +8,7 @@ import pyfuse3
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 
 from rolloutfs import requestloop
 from rolloutfs.requestloop import BUDGET, Waiting
@@ -100,6 +101,48 @@ async def test_a_handler_that_waits_is_not_held_up() -> None:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+class _Device:
+    """A pipe; `settled` counts how often it was asked to be what pyfuse3 reads."""
+
+    def __init__(self) -> None:
+        self.device, self.writing = os.pipe()
+        self.settled = 0
+
+    def settle(self) -> bool:
+        self.settled += 1
+        return self.settled == 1
+
+
+async def test_a_device_is_waited_for_instead() -> None:
+    """Whatever descriptor pyfuse3 has; it is settled before the wait and after it, and its end wakes who waits."""
+    device = _Device()
+    assert requestloop.enable(Waiting(), device)
+    lowlevel = vars(pyfuse3)["trio"].lowlevel
+    try:
+        await lowlevel.wait_readable(-1)  # there is something at once
+        assert device.settled == 1
+        os.write(device.writing, b"x")
+        await lowlevel.wait_readable(-1)
+        assert device.settled == 3
+        os.read(device.device, 1)
+        ended = False
+
+        async def wait() -> None:
+            nonlocal ended
+            with pytest.raises(trio.ClosedResourceError):
+                await lowlevel.wait_readable(-1)
+            ended = True
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            lowlevel.notify_closing(-1)
+        assert ended
+    finally:
+        os.close(device.device)
+        os.close(device.writing)
 
 
 async def test_the_lock_lets_in_one_after_the_other() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from threadstore.projection import StoreView, View
+from threadstore.projection import FamilyView, StoreView, View
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
@@ -40,10 +40,13 @@ def test_the_tree_has_the_names_of_the_design(sample: SampleStore, plant: Plant)
     thread = sample.add(1)
     (sample.root / "session_index.jsonl").write_text("{}\n")
     planted = plant()
-    assert planted.names("") == ["README.md", "threads", "store", "problems.jsonl", "stats.json", "operations.jsonl"]
+    files = ["problems.jsonl", "stats.json", "operations.jsonl", "lineage.mmd"]
+    views = ["by-date", "by-name", "by-cwd", "by-branch", "by-model", "recent", "archived"]
+    assert planted.names("") == ["README.md", "threads", "store", *files, "search", *views]
+    assert planted.names("search") == ["README.md", "problems.jsonl"]
     assert planted.names("threads") == [thread]
     views = [view.value for view in View if view is not View.LINEAGE]
-    assert planted.names(f"threads/{thread}") == [*views, "lineage", "rollouts"]
+    assert planted.names(f"threads/{thread}") == [*views, "lineage", "rollouts", "turns"]
     assert planted.names(f"threads/{thread}/lineage") == ["lineage.json", "forks", "agents"]
     assert planted.names(f"threads/{thread}/rollouts") == ["current", sample.path(thread).name]
     assert planted.names("store") == [*(view.value for view in StoreView), "sessions", "session_index.jsonl"]
@@ -64,6 +67,25 @@ def test_forks_and_parents_are_relative_links_that_lead_to_their_thread(sample: 
     assert "forked_from" not in planted.names(f"threads/{orphan}/lineage")
     with pytest.raises(KeyError):
         planted.walk(f"threads/{orphan}/lineage/forked_from")
+
+
+def test_files_about_a_family_are_those_of_its_root(sample: SampleStore, plant: Plant) -> None:
+    """Other threads link to them; of a thread that is alone they are found and not listed."""
+    root = sample.add(1)
+    fork = sample.add(2, forked_from_id=root)
+    agent = sample.add(3, parent_thread_id=fork, source={"subagent": "x"})
+    alone = sample.add(4)
+    planted = plant()
+    for view in FamilyView:
+        assert planted.walk(f"threads/{root}/lineage/{view.value}").kind is Kind.FAMILY
+        for thread in (fork, agent):
+            node = planted.walk(f"threads/{thread}/lineage/{view.value}")
+            target = planted.tree.target(node, planted.links(node))
+            assert os.path.normpath(f"threads/{thread}/lineage/{target}") == f"threads/{root}/lineage/{view.value}"
+        for thread in (root, fork, agent):
+            assert planted.names(f"threads/{thread}/lineage").count(view.value) == 1
+        assert planted.walk(f"threads/{alone}/lineage/{view.value}").kind is Kind.FAMILY
+        assert view.value not in planted.names(f"threads/{alone}/lineage")
 
 
 def test_numbers_are_unique_and_the_same_in_another_process(sample: SampleStore, plant: Plant) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -14,28 +15,47 @@ from rolloutfs.errors import Exit, MountError
 from rolloutfs.harmless import harmless, quoted
 
 _SHORTEST = 8  # characters of an id that are shown at least
+_CANDIDATES = 5  # threads that a refusal lists
+
+
+class UnnamedError(MountError):
+    """Nothing that was said names one thread: there is none, or there are several. `errno` is that of a request."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message, Exit.REFUSED)
+        self.errno = code
 
 
 def find(store: ThreadStore, wanted: str | None) -> str:
     """The thread of an id, of the beginning of one, or of a name; without any, the last one of the current folder.
-    Raises MountError.
+    Raises UnnamedError.
     """
     if wanted is None:
         return last_here(store)
     ids = store.thread_ids()
-    beginning = wanted.lower()
-    if wanted and (found := begins(ids, beginning)):
-        if len(found) > 1 and found[0] != beginning:
-            told = f"{quoted(wanted)} is the beginning of {len(found)} thread ids: give more of it."
-            raise MountError(told, Exit.REFUSED)
-        return found[0]
+    found = begun(begins(ids, wanted.lower()), wanted) if wanted else None
+    if found is not None:
+        return found
     named = [thread for thread in ids if wanted and name_of(store, thread) == wanted]
     if len(named) > 1:
-        told = f"{len(named)} threads are called {quoted(wanted)}: give the id of one, {named[0]} for example."
-        raise MountError(told, Exit.REFUSED)
+        told = f"{len(named)} threads are called {quoted(wanted)}: give the id of one. {_candidates(named)}"
+        raise UnnamedError(told, errno.EINVAL)
     if not named:
-        raise MountError(f"There is no thread {quoted(wanted)} in {harmless(store.root)}.", Exit.REFUSED)
+        raise UnnamedError(f"There is no thread {quoted(wanted)} in {harmless(store.root)}.", errno.ENOENT)
     return named[0]
+
+
+def begun(found: Sequence[str], wanted: str) -> str | None:
+    """The one that is meant of the sorted ids that begin so; None when there is none. Raises UnnamedError."""
+    if len(found) > 1 and found[0] != wanted.lower():
+        told = f"{quoted(wanted)} is the beginning of {len(found)} thread ids: give more of it. {_candidates(found)}"
+        raise UnnamedError(told, errno.EINVAL)
+    return found[0] if found else None
+
+
+def _candidates(found: Sequence[str]) -> str:
+    more = f" and {len(found) - _CANDIDATES} more" if len(found) > _CANDIDATES else ""
+    return f"They are {', '.join(found[:_CANDIDATES])}{more}."
 
 
 def begins(ids: Sequence[str], beginning: str) -> Sequence[str]:
@@ -72,7 +92,7 @@ def by_people(store: ThreadStore, thread: str) -> bool:
 
 
 def last_here(store: ThreadStore) -> str:
-    """The last thread of a person, not archived, whose folder is the current one or above it. Raises MountError."""
+    """The last thread of a person, not archived, whose folder is the current one or above it. Raises UnnamedError."""
     here = _here()
     for _, thread in newest_first(store):
         if by_people(store, thread) and not store.head(thread).archived:
@@ -80,7 +100,7 @@ def last_here(store: ThreadStore) -> str:
             if summary is not None and any(is_at_or_above(summary.cwd, folder) for folder in here):
                 return thread
     told = f"No thread in {harmless(store.root)} was in {harmless(here[0])} or above it: name one, see rolloutfs ls."
-    raise MountError(told, Exit.REFUSED)
+    raise UnnamedError(told, errno.ENOENT)
 
 
 def summary_of(store: ThreadStore, thread: str) -> Summary | None:

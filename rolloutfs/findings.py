@@ -1,0 +1,173 @@
+"""What a folder below search/ holds: links to the threads that a query finds, and its hits; made in a worker.
+
+The query is the folder's name, as one would type it into a search box: `flaky test` has both words, `"flaky test"` the
+phrase. A name can't hold a slash, so `%2F` stands for one.
+
+The answer is that of `rolloutfs search`, within bounds: on the time that is spent on bringing the index up to date and
+on asking it, and on what is given. Where a bound was reached, or a thread can't be read, `incomplete.json` says so. It
+is there only then.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from threadstore import index
+from threadstore import search as searching
+from threadstore.ids import moment
+from threadstore.indexing import Indexer
+from threadstore.names import safe_name
+from threadstore.search import Hit, Query
+from threadstore.store import ThreadStore
+
+from rolloutfs.backlog import Reached, Todo
+from rolloutfs.control import as_line
+from rolloutfs.harmless import json_line
+
+log = logging.getLogger(__name__)
+
+HITS, INCOMPLETE = "hits.jsonl", "incomplete.json"
+LONGEST = 1000  # characters of a query; the kernel takes names of up to 1024 bytes
+_THREADS = 999  # links in a folder, so that three digits sort them
+_MOST = 5_000  # hits that are given
+_TEXTS = 50_000  # texts that are looked at: a common word in a large store has more
+_CATCH_UP = 5.0  # seconds for the index to be brought up to date
+_ASK = 10.0  # seconds for the question itself
+_STEP = 0.5  # seconds of one step of indexing: others may take their turn
+_TURN = 0.02  # seconds until it is tried again while another process builds the index
+_OPCODES = 10_000  # of SQLite's machine between two looks at the clock
+_WORDS = 40  # characters of a thread's name or first words in the name of a link
+
+_SLASH = re.compile("%2[Ff]")
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
+
+
+class Found(NamedTuple):
+    """The files of a folder. `links` are names and threads, the thread with the newest hit first; `newest` is the time
+    of that (Unix, ns), 0 where there is none.
+    """
+
+    links: tuple[tuple[str, str], ...]
+    hits: bytes
+    incomplete: bytes | None
+    newest: int
+    reached: Reached
+
+
+class _Reach(NamedTuple):
+    """How much of the store was searched: threads in it, those that are not in the index, and whether all that changed
+    was entered.
+    """
+
+    threads: int
+    missing: int
+    is_current: bool
+
+
+def parse(name: str) -> Query:
+    """What the name of a folder asks for. Raises QueryError."""
+    return searching.parse_line(_SLASH.sub("/", name))
+
+
+def find(store: ThreadStore, paths: Sequence[str], name: str, todo: Todo) -> Found:
+    """Ask the index at the first of `paths` that can be written, after `todo` was done as far as there is time.
+
+    Raises QueryError, OSError: ETIMEDOUT when the question takes too long.
+    """
+    query = parse(name)
+    reason: Exception | None = None
+    for number, path in enumerate(paths):
+        for _ in range(2):  # one that is found to be damaged is removed, and made anew
+            try:
+                return _find(store, path, query, todo if number == todo.number else Todo(number=number))
+            except TimeoutError:
+                raise
+            except Exception as error:  # noqa: BLE001  a damaged file makes sqlite3 raise what it doesn't document
+                log.info("%s can't be used: %s", path, error)
+                reason = error
+    raise OSError(errno.EIO, f"The texts can't be searched: {reason}")
+
+
+def _find(store: ThreadStore, path: str, query: Query, todo: Todo) -> Found:
+    with closing(Indexer(store, path)) as indexer:
+        reached = _catch_up(indexer, todo)
+    threads = len(store.thread_ids())
+    with closing(index.connect(path)) as connection:
+        end = time.monotonic() + _ASK
+        connection.set_progress_handler(lambda: time.monotonic() > end, _OPCODES)
+        try:
+            some = searching.search_some(connection, store.root, query, _MOST, _TEXTS)
+            found = list(dict.fromkeys(hit.thread_id for hit in some.hits))[:_THREADS]
+            names = {thread: _words(connection, thread) for thread in found}
+            reach = _Reach(threads, threads - searching.indexed_threads(connection), reached.is_current)
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+                raise TimeoutError(errno.ETIMEDOUT, f"this took longer than {_ASK:g} s: ask for less") from error
+            raise
+    hits = [hit for hit in some.hits if hit.thread_id in names]
+    is_cut = some.is_cut or len(hits) < len(some.hits)
+    lacks = _incomplete(reach, len(hits) if is_cut else None)
+    newest = int((hits[0].time or 0) * 1000) * 1_000_000 if hits else 0
+    return Found(_links(hits, names), b"".join(map(_line, hits)), lacks, newest, reached)
+
+
+def _catch_up(indexer: Indexer, todo: Todo) -> Reached:
+    """Enter what is lacking, as far as there is time for it."""
+    end = time.monotonic() + _CATCH_UP
+    begin = "" if todo.after is None and not os.path.exists(indexer.path) else todo.after
+    after, entered = begin, not todo.changed
+    while (after is not None or not entered) and (left := end - time.monotonic()) > 0:
+        if after is not None:
+            progress = indexer.advance(after, min(left, _STEP))
+            after = after if progress is None else progress.last
+            is_refused = progress is None
+        else:
+            entered = indexer.enter(todo.changed)
+            is_refused = not entered
+        if is_refused:  # another process is at it; it takes turns
+            time.sleep(_TURN)
+    is_whole = after is None and entered
+    return Reached(after, todo.number, entered, is_whole and (todo.is_watched or begin == ""))
+
+
+def _words(connection: sqlite3.Connection, thread: str) -> str:
+    """What a thread is called: its name, or the words that it began with."""
+    row = connection.execute("SELECT name, preview, agent FROM threads WHERE id = ?", (thread,)).fetchone()
+    told = next((text for text in row or () if text), "")
+    return _BETWEEN_WORDS.sub("-", str(told)[:_WORDS]).strip("-")
+
+
+def _links(hits: list[Hit], names: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    links: dict[str, str] = {}
+    for hit in hits:  # the newest first
+        if hit.thread_id not in links:
+            at = moment(hit.time)
+            parts = (f"{len(links) + 1:03}", "undated" if at is None else f"{at:%Y-%m-%d}", names[hit.thread_id])
+            links[hit.thread_id] = safe_name("-".join(part for part in parts if part))
+    return tuple((name, thread) for thread, name in links.items())
+
+
+def _line(hit: Hit) -> bytes:
+    return json_line(searching.document(hit)).encode() + b"\n"
+
+
+def _incomplete(reach: _Reach, given: int | None) -> bytes | None:
+    """What the answer lacks, in words; None when it lacks nothing. `given` is how many hits were given of more."""
+    told = []
+    if given is not None:
+        told.append(f"there are more hits than the newest {given}: ask for less")
+    if not reach.is_current:
+        told.append("the index doesn't have all that was said yet: look again in a moment")
+    elif reach.missing > 0:
+        told.append(f"{reach.missing} of {reach.threads} threads can't be read as a whole: see their problems.jsonl")
+    if not told:
+        return None
+    return as_line({"threads": reach.threads, "not_searched": max(reach.missing, 0), "because": told})
