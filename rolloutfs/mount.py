@@ -51,7 +51,7 @@ from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.guarding import WAITING
 from rolloutfs.journal import Journal
-from rolloutfs.mounttable import SUBTYPE
+from rolloutfs.mounttable import SUBTYPE, source_of
 from rolloutfs.operations import Operations
 from rolloutfs.passthrough import Door
 from rolloutfs.pool import open_pool
@@ -158,8 +158,8 @@ class _Server:
         self._engine = Engine(store, None)
         zone = zones.find(request.zone)
         self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only, zone=zone)
-        self._door = _door(mountpoint, request) if request.passthrough else None
-        wanted = {*pyfuse3.default_options, f"fsname={SUBTYPE}", f"subtype={SUBTYPE}", *request.options}
+        self._door = _door(mountpoint, store.root, request) if request.passthrough else None
+        wanted = {*pyfuse3.default_options, f"fsname={source_of(store.root)}", f"subtype={SUBTYPE}", *request.options}
         if request.read_only:
             wanted.add("ro")
         if self._door is not None:  # which has mounted already
@@ -248,13 +248,13 @@ class _Server:
             await keeping.run(pool)
 
 
-def _door(mountpoint: str, request: Request) -> Door | None:
+def _door(mountpoint: str, root: str, request: Request) -> Door | None:
     """Mount so that the kernel may read files by itself; None, and a line in the log, when it can't be done."""
     reason = passthrough.obstacle()
     door = None
     if reason is None:
         try:
-            door = Door(mountpoint, read_only=request.read_only, allow_other="allow_other" in request.options)
+            door = Door(mountpoint, root, read_only=request.read_only, allow_other="allow_other" in request.options)
         except OSError as error:
             reason = f"the mount was refused ({error.strerror})"
         else:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 SUBTYPE = "rolloutfs"
+_PLAIN = "".join(chr(code) for code in range(32, 127) if chr(code) not in ",\\%")
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
@@ -28,6 +30,18 @@ class Mount:
         """True for a rolloutfs mount."""
         return self.fstype == f"fuse.{SUBTYPE}"
 
+    @property
+    def store(self) -> str | None:
+        """The store that a mount of ours shows, links resolved; it is what the table calls the source."""
+        return os.fsdecode(unquote_to_bytes(self.source)) if self.is_ours and self.source.startswith("/") else None
+
+
+def source_of(store: str) -> str:
+    """What the table is to call the source: the path, with %XX for what a list of mount options, pyfuse3 or this itself
+    would stumble over.
+    """
+    return quote_from_bytes(os.fsencode(store), _PLAIN)
+
 
 def parse(table: bytes) -> list[Mount]:
     """The lines of a mountinfo file (see proc(5)), oldest first."""
@@ -39,6 +53,13 @@ def parse(table: bytes) -> list[Mount]:
         after = fields.index(b"-")
         mounts.append(Mount(_text(fields[4]), _text(fields[after + 1]), _text(fields[after + 2])))
     return mounts
+
+
+def ours() -> list[Mount]:
+    """The mounts of ours that are on top where they lie, oldest first."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        top = {mount.mountpoint: mount for mount in parse(file.read())}
+    return [mount for mount in top.values() if mount.is_ours]
 
 
 def find(mountpoint: str) -> Mount | None:

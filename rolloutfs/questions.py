@@ -164,7 +164,8 @@ Examples:
   rolloutfs path "release notes" --mountpoint ~/threads
 
 \b
-An id, or the beginning of one, is looked for in the mounts; names and folders in STORE.
+Mounts of other stores are left out, also when they have the thread, as that of a backup may. Of several mounts of STORE
+the oldest that answers is taken. With --mountpoint alone STORE is what is mounted there.
 
 \b
 Exit codes: 0 done; 3 there is no store; 4 nothing is mounted there, or it doesn't answer; 8 there is no such thread,
@@ -186,7 +187,7 @@ def path_command(thread: str | None, mountpoint: str | None, store: str | None) 
     def run() -> Exit | None:
         from rolloutfs.commands.path import path
 
-        path(store or default_store(), thread, mountpoint)
+        path(store, thread, mountpoint)
         return None
 
     answer(run)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutfs import mounttable
-from rolloutfs.storefiles import FOLDERS
 
 PATIENCE = 3.0  # seconds for a mount to answer
 _PROC = Path("/proc")
@@ -21,20 +20,18 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A process: its number, when it began (Unix, s), and the store that it was given; None for the default one, and
-    where it was given relative to a folder that isn't known.
-    """
+    """A process: its number, and when it began (Unix, s)."""
 
     pid: int
     since: float
-    store: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """A mount. `answers` is False for a dead one and one that hangs, `why` tells which."""
+    """A mount and its store. `answers` is False for a dead one and one that hangs, `why` tells which."""
 
     mountpoint: str
+    store: str | None
     server: Server | None
     answers: bool
     why: str | None
@@ -42,15 +39,12 @@ class Mounted:
 
 def mounts() -> list[Mounted]:
     """All mounts of ours that this process can see, in the order of the table."""
-    with open("/proc/self/mountinfo", "rb") as file:
-        table = mounttable.parse(file.read())
-    places = list(dict.fromkeys(mount.mountpoint for mount in table if mount.is_ours))
-    places = [place for place in places if (top := mounttable.find(place)) is not None and top.is_ours]
-    servers = _servers() if places else {}
+    ours = mounttable.ours()
+    servers = _servers() if ours else {}
     made = []
-    for place in places:
-        why = silence(place)
-        made.append(Mounted(place, _server_of(place, servers), why is None, why))
+    for mount in ours:
+        why = silence(mount.mountpoint)
+        made.append(Mounted(mount.mountpoint, mount.store, _server_of(mount.mountpoint, servers), why is None, why))
     return made
 
 
@@ -89,35 +83,9 @@ def _servers() -> dict[int, list[str]]:
 def _server_of(place: str, servers: dict[int, list[str]]) -> Server | None:
     for pid, words in servers.items():
         given = words[words.index("mount") + 1 :]
-        at = next((at for at in range(len(given) - 1, -1, -1) if _is_same(given[at], place)), None)
-        if at is not None:
-            return Server(pid, _since(pid), _store(pid, given[:at], given[at], place))
+        if any(_is_same(word, place) for word in given):
+            return Server(pid, _since(pid))
     return None
-
-
-def _store(pid: int, before: list[str], word: str, place: str) -> str | None:
-    """The store that was given before a mountpoint; None for none, and where a relative one can't be told."""
-    given = before[-1] if before else "-"
-    if os.path.isabs(given):
-        return os.path.realpath(given)
-    base = _base(pid, word, place)
-    if base is None or given.startswith("-") or before[-2:-1] == ["-o"]:
-        return None
-    store = os.path.realpath(os.path.join(base, given))
-    return store if any(os.path.isdir(os.path.join(store, name)) for name in FOLDERS) else None
-
-
-def _base(pid: int, word: str, place: str) -> str | None:
-    """The folder in which a server was started, if anything tells: a mountpoint that was given relative to it, or that
-    it is still there, as one in the foreground is. None when nothing does.
-    """
-    if not os.path.isabs(word):
-        return place.removesuffix(f"/{os.path.normpath(word)}") or "/"
-    try:
-        folder = os.readlink(_PROC / str(pid) / "cwd")
-    except OSError:
-        return None
-    return folder if folder != "/" else None
 
 
 def _is_same(word: str, place: str) -> bool:

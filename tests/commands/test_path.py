@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from datetime import datetime
@@ -13,7 +14,7 @@ import pytest
 
 from tests.commands.conftest import say
 from tests.mount.conftest import DEADLINE, Lab
-from tests.tree.sample import meta
+from tests.tree.sample import SampleStore
 
 
 def test_the_folder_of_a_thread(lab: Lab) -> None:
@@ -32,16 +33,45 @@ def test_the_folder_of_a_thread(lab: Lab) -> None:
     assert "There is no thread" in lab.run("path", "nobody", *at, code=8).stderr
 
 
-def test_a_thread_that_is_in_no_mount(lab: Lab, tmp_path: Path) -> None:
-    """A name in another store than the mounted one is told, not made up."""
-    lab.sample.add(1)
-    lab.mount()
-    thread = lab.sample.add(1).replace("01a22938", "0badcafe")
-    folder = tmp_path / "other" / "sessions" / "2026" / "11" / "29"
-    folder.mkdir(parents=True)
-    (folder / f"rollout-2026-11-29T21-00-00-{thread}.jsonl").write_bytes(meta(thread))
-    at = ("--mountpoint", lab.mountpoint, "--store", tmp_path / "other")
-    assert "is in no mount" in lab.run("path", thread, *at, code=8).stderr
+def test_mounts_of_other_stores_are_left_out(lab: Lab, tmp_path: Path) -> None:
+    """Of a store and its backup, both mounted, the one is taken that is asked for, by id, name or folder; of two mounts
+    of one store the older one; when only the backup is mounted, that is told.
+    """
+    here = str(lab.folder)
+    thread = lab.sample.add(1, "one", cwd=here)
+    say(lab.sample, thread, "one")
+    (lab.sample.root / "session_index.jsonl").write_text(json.dumps({"id": thread, "thread_name": "a b"}) + "\n")
+    backup, places = tmp_path / "back, %20up\\ü", [tmp_path / name for name in ("of backup", "z", "a")]
+    shutil.copytree(lab.sample.root, backup)
+    for place in places:
+        place.mkdir()
+    own = str(lab.sample.root)
+
+    def folder(*words: str, home: str = own) -> str:
+        return lab.run("path", *words, CODEX_HOME=home).stdout.rstrip("\n")
+
+    try:
+        lab.run("mount", backup, places[0])
+        for word in (thread, thread[:8], "a b"):
+            told = lab.run("path", word, code=8, CODEX_HOME=own).stderr
+            assert str(places[0]) in told
+            assert f"shows {backup}" in told
+        assert f"{places[0]} shows {backup}, served" in lab.run("status", CODEX_HOME=own).stdout
+        for place in places[1:]:
+            lab.run("mount", lab.sample.root, place)
+        for words in ((thread,), (thread[:30],), ("a b",), ()):
+            assert folder(*words) == folder(*words, "--store", own)
+            assert folder(*words) == f"{places[1]}/threads/{thread}"
+            assert folder(*words, "--store", str(backup)) == f"{places[0]}/threads/{thread}"
+            assert folder(*words, "--mountpoint", str(places[0])) == f"{places[0]}/threads/{thread}"
+            assert folder(*words, "--mountpoint", str(places[2]), home="/none") == f"{places[2]}/threads/{thread}"
+        mixed = lab.run("path", thread, "--mountpoint", places[0], "--store", lab.sample.root, code=8)
+        assert f"shows {backup}" in mixed.stderr
+        lab.run("umount", places[1])
+        assert folder(thread) == f"{places[2]}/threads/{thread}"
+    finally:
+        for place in places:
+            lab.run("umount", place, code=None)
 
 
 def test_no_mount(lab: Lab) -> None:
@@ -90,17 +120,28 @@ def test_status(background: bool, lab: Lab) -> None:
 
 @pytest.mark.parametrize("words", [("{store}", "mnt"), ("--read-only", "{store}", "mnt"), ("-o", "ro", "mnt")])
 def test_status_of_relative_paths(words: tuple[str, ...], lab: Lab) -> None:
-    """A store that was given relative to the folder of whoever mounted it is told as it lies; an option's value is
-    no store.
+    """The store is told as it lies, also one that was given relative to the folder of whoever mounted it, or not at
+    all.
     """
     store = lab.sample.root.relative_to(lab.folder)
     try:
         lab.run("mount", *(word.format(store=store) for word in words), CODEX_HOME=str(lab.sample.root))
         told = status(lab)
-        assert told["store"] == (str(lab.sample.root) if "{store}" in words else None)
+        assert told["store"] == str(lab.sample.root)
         assert told["answers"] is True
     finally:
         lab.run("umount", lab.mountpoint, code=None)
+
+
+def test_status_of_a_path_that_is_no_text(lab: Lab) -> None:
+    """A store whose name is no UTF-8 is told, and keeps nobody from asking for others."""
+    store = os.fsdecode(os.fsencode(lab.folder) + b"/store\xff")
+    lab.sample.add(1)
+    os.rename(lab.sample.root, store)
+    lab.sample = SampleStore(Path(store))
+    lab.mount("--no-index")
+    told = json.loads(lab.run("status", "--json", CODEX_HOME=str(lab.folder)).stdout)["mounts"]
+    assert f"{lab.folder}/store\\xff" in [mount["store"] for mount in told]
 
 
 def test_status_of_the_index(lab: Lab) -> None:
