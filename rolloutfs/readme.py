@@ -60,7 +60,14 @@ Folders of links into threads/, of the threads that a person started:
 
 TIME is that of the beginning, like 2026-11-29T21-31-05, in UTC unless the mount was given a --zone. Blanks and what a
 shell would stumble over are `_` in names; where several in a folder would be the same, all of these end in a part of
-the id. find -L and grep -R follow links; grep -r doesn't.
+the id.
+
+Never let a program follow links from a view or the root: not tar -h, cp -rL, rsync -L, grep -R, find -L. The links in
+lineage/ lead from thread to thread in circles, so each thread is met again by every way that leads to it, practically
+without end. Give the files, or the folders that links lead to:
+
+    grep -l word recent/*/transcript.md
+    find by-cwd/home/me/project -type l -exec readlink -f {{}} + | xargs -d '\\n' cp -a -t ~/copy    a project
 
 ## Requests
 
@@ -114,7 +121,7 @@ The store's own files as they lie on disk (`sessions/`, `archived_sessions/`, `s
 from all of them: `heads.jsonl` (thread and selected rollout), `problems.jsonl`, `stats.json` (counts, tokens by day and
 model), `lineage.mmd` (all families, in Mermaid). Enough for a backup, and nothing secret.
 
-The links in lineage/ lead in circles (a fork to its origin and back): use `diff -r --no-dereference`.
+The links in lineage/ lead in circles (see Views): use `diff -r --no-dereference`.
 Sizes are exact, times and inode numbers are the same after a remount, so `rsync`, `tar`, `restic` and `borg` work.
 
     rolloutfs umount MOUNTPOINT                         when you are done
