@@ -122,7 +122,10 @@ def main() -> None:
     "6.9 and later; where it can't be done a line says why, and nothing else changes.",
 )
 @click.option(
-    "--zone", metavar="ZONE", help="Of dates in by-date and the like: Europe/Berlin, for example.  [default: UTC]"
+    "--zone",
+    metavar="ZONE",
+    help="Of dates in by-date and the like, and of since: and until: below search/: Europe/Berlin, for example.  "
+    "[default: UTC]",
 )
 def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | str | None) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.

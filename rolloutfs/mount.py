@@ -154,9 +154,9 @@ class _Server:
         self._index = index
         self._states = states
         self._spool = spool
-        self._place = Place(store.root, spool.path, index)
-        self._engine = Engine(store, None)
         zone = zones.find(request.zone)
+        self._place = Place(store.root, spool.path, index, zone)
+        self._engine = Engine(store, None)
         self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only, zone=zone)
         self._door = _door(mountpoint, store.root, request) if request.passthrough else None
         wanted = {*pyfuse3.default_options, f"fsname={source_of(store.root)}", f"subtype={SUBTYPE}", *request.options}

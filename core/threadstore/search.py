@@ -20,7 +20,7 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -83,8 +83,10 @@ class Hit(NamedTuple):
 # The query
 
 
-def parse(arguments: Iterable[str]) -> Query:
-    """What the arguments of a command line ask for. Raises QueryError."""
+def parse(arguments: Iterable[str], zone: tzinfo | None = None) -> Query:
+    """What the arguments of a command line ask for; days are those of a zone, None: the local one. Raises
+    QueryError.
+    """
     query, terms, words = Query(), [], []
     for argument in arguments:
         for name, text, is_prefix in _parts(argument):
@@ -92,7 +94,7 @@ def parse(arguments: Iterable[str]) -> Query:
                 terms.append(_term(text, is_prefix=is_prefix))
                 words.append(text)
             else:
-                query = _filtered(query, name, text + ("*" if is_prefix else ""))
+                query = _filtered(query, name, text + ("*" if is_prefix else ""), zone)
     if len(terms) > _MOST:
         raise QueryError(f"The query has {len(terms)} words; the most is {_MOST}.")
     if not terms and query == Query():
@@ -100,7 +102,7 @@ def parse(arguments: Iterable[str]) -> Query:
     return replace(query, match=" AND ".join(terms) or None, words=tuple(words))
 
 
-def parse_line(line: str) -> Query:
+def parse_line(line: str, zone: tzinfo | None = None) -> Query:
     """What one line asks for: words and filters between blanks, phrases in quotation marks. It is asked in no folder,
     so `cwd:.` says nothing. Raises QueryError.
     """
@@ -109,7 +111,7 @@ def parse_line(line: str) -> Query:
         for name, text, _ in _parts(argument):
             if name == "cwd" and (text in (".", "..") or text.startswith(("./", "../"))):
                 raise QueryError(f"cwd:{text} means no folder here; write it as in cwd:/home/me/project.")
-    return parse(arguments)
+    return parse(arguments, zone)
 
 
 def _parts(argument: str) -> Iterable[tuple[str | None, str, bool]]:
@@ -146,14 +148,14 @@ def _term(text: str, *, is_prefix: bool) -> str:
     return f'"{by_character(clean)}"' + " *" * is_prefix
 
 
-def _filtered(query: Query, name: str, value: str) -> Query:
+def _filtered(query: Query, name: str, value: str, zone: tzinfo | None) -> Query:
     """The query with a filter more."""
     if not value.strip("*"):
         raise QueryError(f"{name}: needs a value, as in {_EXAMPLES[name]}.")
     if name == "since":
-        return replace(query, since=_day(name, value).timestamp())
+        return replace(query, since=_midnight(name, value, zone)[0])
     if name == "until":
-        return replace(query, until=(_day(name, value) + timedelta(days=1)).timestamp())
+        return replace(query, until=_midnight(name, value, zone)[1])
     key = f"v{len(query.values)}"
     if name == "kind":
         if value not in KINDS:
@@ -182,13 +184,15 @@ _EXAMPLES = {
 }
 
 
-def _day(name: str, value: str) -> datetime:
-    """The beginning of a day, local time."""
+def _midnight(name: str, value: str, zone: tzinfo | None) -> tuple[float, float]:
+    """When a day of a zone begins and ends (Unix, s)."""
     try:
         if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value, re.ASCII):
-            day = datetime.fromisoformat(value).astimezone()
-            day + timedelta(days=1)  # the last day that there is has no end
-            return day
+            day = datetime.fromisoformat(value)
+            first, last = (
+                one.astimezone() if zone is None else one.replace(tzinfo=zone) for one in (day, day + timedelta(days=1))
+            )
+            return first.timestamp(), last.timestamp()
     except (ValueError, OverflowError):
         pass
     raise QueryError(f"{name}:{value} names no day; write it as in {_EXAMPLES[name]}.")
