@@ -128,6 +128,15 @@ def test_help(command: str, ask: Ask) -> None:
     assert ask(command, "--no-such-option", code=2).out == ""
 
 
+@pytest.mark.parametrize("command", ["umount", "index", "service", "service install", "service uninstall"])
+def test_help_of_what_changes_something(command: str, ask: Ask) -> None:
+    """The examples are of this command and of no other one of ours; the exit codes are there."""
+    examples, _, codes = ask(*command.split(), "--help").out.partition("Examples:")[2].partition("Exit codes:")
+    named = re.findall(r"rolloutfs ([a-z]+) ", examples)
+    assert set(named) == {command.split()[0]}
+    assert "  6  a dead mount" in codes
+
+
 def test_the_readme_names_commands_that_exist() -> None:
     """Every command that the README shows is there, and every one of these is in it."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
