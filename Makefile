@@ -1,9 +1,9 @@
-# make setup | demo | test | lint | man | bench | clean
+# make setup | demo | test | lint | man | picture | bench | clean
 # Every path below is relative, so a checkout in a folder with spaces works.
 
 PY := .venv/bin/python
 
-.PHONY: setup demo test lint man bench clean
+.PHONY: setup demo test lint man picture bench clean
 
 setup: .venv/ready-dev
 
@@ -27,6 +27,9 @@ lint: setup
 
 man: setup
 	$(PY) -m scripts.man
+
+picture: setup
+	$(PY) -m scripts.picture
 
 bench: setup
 	$(PY) -m bench $(ARGS)
