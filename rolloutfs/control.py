@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 import orjson
+from threadstore.views import dumps
 
 FILES: Final = ("fork", "revert", "compact")
 LARGEST: Final = 64 << 10  # bytes of one request
@@ -331,15 +332,7 @@ def is_answer(document: Mapping[str, object]) -> bool:
 
 def as_line(document: Json) -> bytes:
     """A JSON object on a line of its own. Text that isn't Unicode (lone surrogates) is shown with replacements."""
-    try:
-        return orjson.dumps(document) + b"\n"
-    except (TypeError, orjson.JSONEncodeError):
-        clean = {key: _clean(value) for key, value in document.items()}
-        return orjson.dumps(clean, default=str) + b"\n"
-
-
-def _clean(value: object) -> object:
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    return dumps(document) + b"\n"
 
 
 def usage(file: str) -> bytes:

@@ -12,7 +12,7 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of the table."""
+    """One line of the table. The source of a mount of ours is the path of its store."""
 
     mountpoint: str
     fstype: str
