@@ -50,9 +50,10 @@ from rolloutfs import (
 from rolloutfs.config import MountSettings
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
+from rolloutfs.guarding import WAITING
 from rolloutfs.journal import Journal
 from rolloutfs.mounttable import SUBTYPE
-from rolloutfs.operations import WAITING, Operations
+from rolloutfs.operations import Operations
 from rolloutfs.passthrough import Door
 from rolloutfs.pool import open_pool
 from rolloutfs.spoolfolder import SpoolFolder

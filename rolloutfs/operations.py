@@ -1,7 +1,6 @@
 """The thin layer between pyfuse3 and the tree: numbers to nodes, nodes to replies, errors to errno.
 
-Nothing is decided here.  Every handler goes through `guarded`, because an exception that leaves a handler ends the
-mount for everybody (pyfuse3#53), and a request that is never answered leaves its program unkillable.
+Nothing is decided here.
 
 What isn't defined stays at pyfuse3's default, ENOSYS, on purpose: the kernel then stops asking (flush, access;
 extended attributes, too, where there are no control files).
@@ -10,13 +9,10 @@ extended attributes, too, where there are no control files).
 from __future__ import annotations
 
 import errno
-import functools
 import logging
 import os
-from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, tzinfo
-from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import pyfuse3
 from pyfuse3 import (
@@ -35,7 +31,6 @@ from pyfuse3 import (
     XAttrNameT,
 )
 from threadstore import databases
-from threadstore.errors import StoreError
 from threadstore.names import is_thread_id, parse_rollout
 from threadstore.store import Links
 
@@ -44,10 +39,11 @@ from rolloutfs.answers import Answers, Kept
 from rolloutfs.attributes import BLOCK, Attributes, Clock, Describer
 from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
+from rolloutfs.guarding import guarded
 from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
 from rolloutfs.passthrough import Door
-from rolloutfs.requestloop import Waiting
+from rolloutfs.refusing import Refusing
 from rolloutfs.searches import Searches
 from rolloutfs.shelves import Shelves
 from rolloutfs.shelving import Shelving
@@ -55,42 +51,8 @@ from rolloutfs.storefiles import StoreFiles
 from rolloutfs.strays import is_stray
 from rolloutfs.tree import OF_TURNS, README, ROOT, TURN_FOLDERS, Kind, Listing, Node, Place, Tree, needs_links
 from rolloutfs.watch import Changes, Watch
-from rolloutfs.worker import code_of
 
 log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-#: Of all handlers of this process; pyfuse3 serves one mount a process.
-WAITING = Waiting()
-#: Requests by the name of their handler, since the mount.
-REQUESTS: Counter[str] = Counter()
-
-
-def guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Let a handler fail with an errno only, and count it."""
-    name = handler.__name__
-
-    @functools.wraps(handler)
-    async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        REQUESTS[name] += 1
-        WAITING.handlers += 1
-        try:
-            return await handler(*args, **kwargs)
-        except FUSEError:
-            raise
-        except (StoreError, OSError, KeyError) as error:
-            log.debug("%s%r: %s", handler.__name__, args[1:], error)
-            raise FUSEError(code_of(error)) from error
-        except Exception as error:
-            log.exception("%s%r failed", handler.__name__, args[1:])
-            raise FUSEError(errno.EIO) from error
-        finally:
-            WAITING.handlers -= 1
-
-    return wrapper
 
 
 def _nobody(_threads: set[str]) -> None:
@@ -104,7 +66,7 @@ _APART = frozenset({ROOT, README})  # what is known of these doesn't depend on w
 _ERROR = b"user.rolloutfs.error"  # the extended attribute of control files
 
 
-class Operations(pyfuse3.Operations):
+class Operations(Refusing):
     """The tree of one store: everything can be read, and control files take requests unless it is read-only."""
 
     supports_dot_lookup = False
@@ -113,8 +75,7 @@ class Operations(pyfuse3.Operations):
     def __init__(
         self, engine: Engine, readme: bytes, journal: Journal, *, read_only: bool = False, zone: tzinfo = UTC
     ) -> None:
-        super().__init__()
-        self._read_only = read_only
+        super().__init__(read_only=read_only)
         files = StoreFiles(engine.store.root)
         shelves = Shelves(zone)
         self._shelving = Shelving(engine, shelves, self.is_watched)
@@ -303,11 +264,6 @@ class Operations(pyfuse3.Operations):
         answer.f_namemax = 255
         return answer
 
-    # Nothing else can be written: EPERM, or EROFS
-
-    def _refuse(self, code: int) -> NoReturn:
-        raise FUSEError(errno.EROFS if self._read_only else code)
-
     @guarded
     async def setattr(
         self, inode: InodeT, attr: EntryAttributes, fields: SetattrFields, fh: FileHandleT | None, ctx: RequestContext
@@ -322,62 +278,6 @@ class Operations(pyfuse3.Operations):
         if not own:
             self._refuse(errno.EPERM)
         return self._entry(await self._describer.measure(inode, node, None))
-
-    @guarded
-    async def mknod(
-        self, parent_inode: InodeT, name: FileNameT, mode: ModeT, rdev: int, ctx: RequestContext
-    ) -> EntryAttributes:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: ModeT, ctx: RequestContext) -> EntryAttributes:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def symlink(
-        self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
-    ) -> EntryAttributes:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def rename(
-        self,
-        parent_inode_old: InodeT,
-        name_old: FileNameT,
-        parent_inode_new: InodeT,
-        name_new: FileNameT,
-        flags: FlagT,
-        ctx: RequestContext,
-    ) -> None:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def link(
-        self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext
-    ) -> EntryAttributes:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
-
-    @guarded
-    async def create(
-        self, parent_inode: InodeT, name: FileNameT, mode: ModeT, flags: FlagT, ctx: RequestContext
-    ) -> tuple[FileInfo, EntryAttributes]:
-        """RefusedError."""
-        self._refuse(errno.EPERM)
 
     # Extended attributes
 
@@ -413,16 +313,6 @@ class Operations(pyfuse3.Operations):
         self._look(folder.ino)
         nodes = {node.view: node for node in self.tree.views(folder.thread)}
         return await labels.of_thread(folder.thread, lambda view: self.contents.whole(nodes[view]))
-
-    @guarded
-    async def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:
-        """There are none to set."""
-        self._refuse(errno.ENOTSUP)
-
-    @guarded
-    async def removexattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> None:
-        """There are none to remove."""
-        self._refuse(errno.ENOTSUP)
 
     def serve_through(self, door: Door) -> None:
         """Let the kernel read large raw files by itself, where it can."""

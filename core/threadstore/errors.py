@@ -6,6 +6,7 @@ stop us: it is counted and named, with the file, the place and what follows from
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -72,3 +73,18 @@ class Problem:
             "message": self.message,
             "consequence": self.consequence,
         }
+
+
+_ADVICE = re.compile(r"[;,] (?:then )?try again(?=\.)| Nothing was changed\.")
+
+
+def why(error: StoreError | OSError) -> str:
+    """Why something that goes with an operation could not be done, as a sentence that asks for nothing."""
+    if isinstance(error, StoreError):
+        return _ADVICE.sub("", error.message)
+    return f"{error.filename or 'The disk'}: {error.strerror}."
+
+
+def sentence(text: str) -> str:
+    """A message that follows a full stop."""
+    return text[:1].upper() + text[1:]

@@ -38,7 +38,7 @@ DESCRIPTORS = 30
 #: that nothing but an invalidation makes it ask again in time.
 PATCH = """
 import gc, json, os, signal, sys
-from rolloutfs import freshness, operations
+from rolloutfs import freshness, guarding, operations
 freshness.LIVE = freshness.QUIET
 found = []
 made = operations.Operations.__init__
@@ -58,7 +58,7 @@ def report(*_):
     fds = contents._fds
     with open({report!r} + ".new", "w") as file:
         json.dump(told | {{
-            "requests": sum(operations.REQUESTS.values()),
+            "requests": sum(guarding.REQUESTS.values()),
             "handles": len(contents._handles) + len(contents._open) + len(one.controls._handles),
             "listings": len(one._listings),
             "epochs": len(contents._epochs),

@@ -253,9 +253,9 @@ class Writers:
         if done is None:
             return False
         child = done["thread_id"]
-        self.adopt(child, paginated=thread.paginated, parent=thread.ident)
         assert child in os.listdir(self._mount)
-        assert (self._mount / child / "turns.jsonl").exists()
+        os.stat(self._mount / child / "turns.jsonl")
+        self.adopt(child, paginated=thread.paginated, parent=thread.ident)  # from now on others may delete it
         return True
 
     def revert(self, thread: Thread, chance: random.Random) -> bool:

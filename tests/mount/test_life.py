@@ -287,7 +287,7 @@ def test_workers_are_polite_and_hold_nothing_of_the_mount(lab: Lab) -> None:
     server = lab.mount("--no-index")
     (lab.thread(thread) / "effective_history.jsonl").read_bytes()
     (worker,) = workers(server.pid)
-    assert os.getpriority(os.PRIO_PROCESS, worker) == 15
+    assert os.getpriority(os.PRIO_PROCESS, worker) == min(os.getpriority(os.PRIO_PROCESS, server.pid) + 15, 19)
     for pid in children(server.pid):
         targets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
         assert "/dev/fuse" not in targets
@@ -347,7 +347,9 @@ def test_numbers_and_times_are_the_same_after_a_remount(lab: Lab) -> None:
 
 
 def test_listing_and_stat_agree(lab: Lab) -> None:
-    """d_ino of a listing is st_ino and never 0; link counts are those of a POSIX file system."""
+    """d_ino of a listing is st_ino and never 0; link counts are those of a POSIX file system, or 1, which means that
+    nobody has counted: for a view that would mean looking at every thread.
+    """
     origin = lab.sample.add(1)
     lab.sample.add(2, forked_from_id=origin)
     lab.mount()
@@ -358,7 +360,8 @@ def test_listing_and_stat_agree(lab: Lab) -> None:
                 assert entry.inode() == status.st_ino != 0
                 assert entry.is_dir(follow_symlinks=False) == os.path.isdir(entry.path) or entry.is_symlink()
         real = [name for name in folders if not os.path.islink(os.path.join(top, name))]
-        assert os.lstat(top).st_nlink == 2 + len(real)
+        uncounted = Path(top).parent == lab.mountpoint and Path(top).name.startswith(("by-", "recent", "archived"))
+        assert os.lstat(top).st_nlink == (1 if uncounted else 2 + len(real))
 
 
 @pytest.mark.parametrize("options", [(), ("--read-only",), ("-o", "ro")])

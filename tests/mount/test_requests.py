@@ -53,7 +53,7 @@ def ask(lab: Lab) -> Ask:
 
 _REPORTING = """
 import json, os, signal
-from rolloutfs import operations
+from rolloutfs import guarding, operations
 use = operations.Operations.use
 def used(self, watch):
     use(self, watch)
@@ -62,7 +62,7 @@ operations.Operations.use = used
 told = {{}}
 def report(*_):
     with open({report!r} + ".new", "w") as file:
-        json.dump(told | {{"requests": operations.REQUESTS}}, file)
+        json.dump(told | {{"requests": guarding.REQUESTS}}, file)
     os.rename({report!r} + ".new", {report!r})
 signal.signal(signal.SIGUSR2, report)
 """

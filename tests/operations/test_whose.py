@@ -199,7 +199,7 @@ def test_a_folder_that_became_a_link_meanwhile(tmp_path: Path, monkeypatch: pyte
         move(home / DAY, tmp_path / "aside")
         return False
 
-    monkeypatch.setattr("threadstore.operations._has_ordinals", swap)
+    monkeypatch.setattr("threadstore.appending._has_ordinals", swap)
     before = {path.name: path.read_bytes() for path in (home / DAY).iterdir()}
     with witness.away(), pytest.raises(UnwritableError, match=f"{home / DAY} is a link"):
         OPERATIONS["compact"](fresh(home))
