@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 import orjson
-from threadstore.views import dumps
 
 FILES: Final = ("fork", "revert", "compact")
 LARGEST: Final = 64 << 10  # bytes of one request
@@ -332,7 +331,18 @@ def is_answer(document: Mapping[str, object]) -> bool:
 
 def as_line(document: Json) -> bytes:
     """A JSON object on a line of its own. Text that isn't Unicode (lone surrogates) is shown with replacements."""
-    return dumps(document) + b"\n"
+    try:
+        return orjson.dumps(document) + b"\n"
+    except (TypeError, orjson.JSONEncodeError):
+        return orjson.dumps(_clean(document), default=str) + b"\n"
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_clean(key): _clean(one) for key, one in value.items()}
+    return [_clean(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def usage(file: str) -> bytes:

@@ -143,8 +143,9 @@ def _run(home: Path) -> str:
             check=True,
         )
     finally:
-        unmount = [sys.executable, "-m", "rolloutfs", "umount", str(home / "threads")]
-        subprocess.run(unmount, env=environment, cwd=PICTURE.parent.parent, timeout=_LIMIT, check=True)
+        if mounttable.find(str(home.resolve() / "threads")) is not None:
+            unmount = [sys.executable, "-m", "rolloutfs", "umount", str(home / "threads")]
+            subprocess.run(unmount, env=environment, cwd=PICTURE.parent.parent, timeout=_LIMIT, check=True)
     return done.stdout.decode()
 
 
