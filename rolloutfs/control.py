@@ -334,12 +334,15 @@ def as_line(document: Json) -> bytes:
     try:
         return orjson.dumps(document) + b"\n"
     except (TypeError, orjson.JSONEncodeError):
-        clean = {key: _clean(value) for key, value in document.items()}
-        return orjson.dumps(clean, default=str) + b"\n"
+        return orjson.dumps(_clean(document), default=str) + b"\n"
 
 
 def _clean(value: object) -> object:
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_clean(key): _clean(one) for key, one in value.items()}
+    return [_clean(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def usage(file: str) -> bytes:

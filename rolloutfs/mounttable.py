@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 SUBTYPE = "rolloutfs"
-_PLAIN = "".join(chr(code) for code in range(32, 127) if chr(code) not in ",\\%")
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of the table."""
+    """One line of the table. The source of a mount of ours is the path of its store."""
 
     mountpoint: str
     fstype: str
@@ -32,15 +30,8 @@ class Mount:
 
     @property
     def store(self) -> str | None:
-        """The store that a mount of ours shows, links resolved; it is what the table calls the source."""
-        return os.fsdecode(unquote_to_bytes(self.source)) if self.is_ours and self.source.startswith("/") else None
-
-
-def source_of(store: str) -> str:
-    """What the table is to call the source: the path, with %XX for what a list of mount options, pyfuse3 or this itself
-    would stumble over.
-    """
-    return quote_from_bytes(os.fsencode(store), _PLAIN)
+        """The store that a mount of ours shows, links resolved; None where an older version has made it."""
+        return self.source if self.is_ours and os.path.isabs(self.source) else None
 
 
 def parse(table: bytes) -> list[Mount]:

@@ -35,7 +35,7 @@ from pyfuse3 import FileHandleT, FileInfo
 
 from rolloutfs import requestloop
 from rolloutfs.backing import Backings
-from rolloutfs.mounttable import SUBTYPE, source_of
+from rolloutfs.mounttable import SUBTYPE
 
 log = logging.getLogger(__name__)
 
@@ -94,10 +94,10 @@ class Door:
     `answer` until libfuse's answer has come.
     """
 
-    def __init__(self, mountpoint: str, store: str, *, read_only: bool, allow_other: bool) -> None:
+    def __init__(self, store: str, mountpoint: str, *, read_only: bool, allow_other: bool) -> None:
         """Mount. Raises OSError."""
+        self._source = os.fsencode(store)
         self._place = os.fsencode(mountpoint)
-        self._source = source_of(store).encode()
         self._armed: tuple[int, int] | None = None  # handle, number of its backing file
         with contextlib.ExitStack() as stack:
             self.device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)

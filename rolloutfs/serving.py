@@ -1,8 +1,8 @@
-"""Mounts of ours as they are now: where, served by which process since when, and whether that answers.
+"""Mounts of ours as they are now: where, of which store, served by which process since when, and whether that answers.
 
-The kernel's table names no process. A server is found by what it has open, /dev/fuse, and by its command line, which
-ends with the mountpoint; where that was relative it is compared with the end of the path. Other users' processes can't
-be looked at, so a mount may have none that we know of.
+The kernel's table names the store and no process. A server is found by what it has open, /dev/fuse, and by its command
+line, in which the mountpoint stands; where that was relative it is compared with the end of the path. Other users'
+processes can't be looked at, so a mount may have none that we know of.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from rolloutfs import mounttable
 
 PATIENCE = 3.0  # seconds for a mount to answer
 _PROC = Path("/proc")
+_COMMAND = "mount"  # followed by what is mounted where; mount(8) calls these without it:
+_HELPERS = frozenset(("rolloutfs", "mount.rolloutfs", "mount.fuse.rolloutfs"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,9 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """A mount and its store. `answers` is False for a dead one and one that hangs, `why` tells which."""
+    """A mount. `answers` is False for a dead one and one that hangs, `why` tells which. The store of a mount that an
+    older version has made is None.
+    """
 
     mountpoint: str
     store: str | None
@@ -66,23 +70,31 @@ def silence(place: str) -> str | None:
 
 
 def _servers() -> dict[int, list[str]]:
-    """The command lines of processes that serve FUSE mounts, by pid."""
+    """What processes that serve FUSE mounts were told to mount, by pid."""
     found = {}
     for entry in _PROC.iterdir():
         if not entry.name.isdigit():
             continue
         try:
             words = os.fsdecode((entry / "cmdline").read_bytes()).split("\0")[:-1]
-            if "mount" in words and any(os.readlink(one) == "/dev/fuse" for one in (entry / "fd").iterdir()):
-                found[int(entry.name)] = words
+            given = _given(words)
+            if given and any(os.readlink(one) == "/dev/fuse" for one in (entry / "fd").iterdir()):
+                found[int(entry.name)] = given
         except OSError:
             continue  # gone, or not ours to see
     return found
 
 
+def _given(words: list[str]) -> list[str]:
+    """The words of a command line in which a mountpoint may stand."""
+    if _COMMAND in words:
+        return words[words.index(_COMMAND) + 1 :]
+    at = next((at for at, word in enumerate(words) if os.path.basename(word) in _HELPERS), len(words))
+    return words[at + 1 :]
+
+
 def _server_of(place: str, servers: dict[int, list[str]]) -> Server | None:
-    for pid, words in servers.items():
-        given = words[words.index("mount") + 1 :]
+    for pid, given in servers.items():
         if any(_is_same(word, place) for word in given):
             return Server(pid, _since(pid))
     return None

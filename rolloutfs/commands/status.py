@@ -41,18 +41,13 @@ def status(store: str, *, as_json: bool) -> None:
 def _mount(one: Mounted) -> Json:
     server = one.server
     return {
-        "mountpoint": _text(one.mountpoint),
-        "store": None if one.store is None else _text(one.store),
+        "mountpoint": one.mountpoint,
+        "store": one.store,
         "pid": None if server is None else server.pid,
         "since": None if server is None else utc(server.since),
         "answers": one.answers,
         "why": one.why,
     }
-
-
-def _text(path: str) -> str:
-    """A path as JSON can have it: bytes that are no UTF-8 as \\xXX."""
-    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def _sentence(one: Mounted) -> str:

@@ -6,15 +6,19 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import say
+from rolloutfs import mounttable
+from tests.commands.conftest import assert_harmless, say
 from tests.mount.conftest import DEADLINE, Lab
-from tests.tree.sample import SampleStore
+
+HOSTILE_NAMES = (b"a, b=c\\054\\ d", "é\u202e\n東 #1".encode(), b"\xff\x1b[31m,ro")
 
 
 def test_the_folder_of_a_thread(lab: Lab) -> None:
@@ -120,28 +124,43 @@ def test_status(background: bool, lab: Lab) -> None:
 
 @pytest.mark.parametrize("words", [("{store}", "mnt"), ("--read-only", "{store}", "mnt"), ("-o", "ro", "mnt")])
 def test_status_of_relative_paths(words: tuple[str, ...], lab: Lab) -> None:
-    """The store is told as it lies, also one that was given relative to the folder of whoever mounted it, or not at
-    all.
-    """
+    """A store that was given relative to the folder of whoever mounted it, or not at all, is told as it lies."""
     store = lab.sample.root.relative_to(lab.folder)
     try:
         lab.run("mount", *(word.format(store=store) for word in words), CODEX_HOME=str(lab.sample.root))
         told = status(lab)
-        assert told["store"] == str(lab.sample.root)
-        assert told["answers"] is True
+        assert (told["store"], told["answers"]) == (str(lab.sample.root), True)
     finally:
         lab.run("umount", lab.mountpoint, code=None)
 
 
-def test_status_of_a_path_that_is_no_text(lab: Lab) -> None:
-    """A store whose name is no UTF-8 is told, and keeps nobody from asking for others."""
-    store = os.fsdecode(os.fsencode(lab.folder) + b"/store\xff")
+@pytest.mark.parametrize("passthrough", [False, True])
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_status_of_any_name(name: bytes, passthrough: bool, lab: Lab) -> None:
+    """The store stands in the kernel's table, whatever it is called, also for a mount of which the kernel reads files
+    by itself; for people it is harmless.
+    """
     lab.sample.add(1)
+    store = os.fsencode(lab.folder) + b"/" + name
     os.rename(lab.sample.root, store)
-    lab.sample = SampleStore(Path(store))
-    lab.mount("--no-index")
-    told = json.loads(lab.run("status", "--json", CODEX_HOME=str(lab.folder)).stdout)["mounts"]
-    assert f"{lab.folder}/store\\xff" in [mount["store"] for mount in told]
+    try:
+        words = ["mount", "--passthrough" if passthrough else "--no-passthrough", store, lab.mountpoint]
+        told = subprocess.run(  # which repeats the name as it was given
+            [sys.executable, "-m", "rolloutfs", *words],
+            env=lab.environment,
+            cwd=lab.folder,
+            capture_output=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert told.returncode == 0, told.stderr
+        found = mounttable.find(str(lab.mountpoint))
+        assert found is not None
+        assert os.fsencode(found.source) == store
+        assert status(lab)["answers"] is True
+        assert_harmless(lab.run("status").stdout)
+    finally:
+        lab.run("umount", lab.mountpoint, code=None)
 
 
 def test_status_of_the_index(lab: Lab) -> None:

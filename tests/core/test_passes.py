@@ -77,7 +77,7 @@ def test_an_appended_turn_costs_its_own_bytes(home: tuple[Log, Path, Path], read
     added = len(log.data) - before
     read.clear()
     _enter(tmp_path, place)
-    once = 1 << 20  # the first chunk, for the session meta
+    once = 2 << 20  # the first chunk, for the session meta and for the first words
     more = 5 * added + once + (64 << 10) * 8
     blocks = before  # a new process looks once whether all of it is as it was
     assert added + blocks <= sum(read) <= more + blocks + (1 << 20)

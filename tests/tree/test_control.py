@@ -298,3 +298,12 @@ def test_answers_are_one_line_whatever_they_say() -> None:
     line = control.as_line({"message": "a\nb\udc80c", "error": None})
     assert line.count(b"\n") == 1
     assert orjson.loads(line)["message"] == "a\nb?c"
+
+
+def test_a_line_of_text_that_is_not_unicode() -> None:
+    """As in the path of a mount that somebody else made: it is shown with replacements, wherever it stands."""
+    document = {"a": "x\udcff", "mounts": [{"path": "/tmp/\udce9t", "options": ("y\udc80", 1, None)}]}
+    assert orjson.loads(control.as_line(document)) == {
+        "a": "x?",
+        "mounts": [{"path": "/tmp/?t", "options": ["y?", 1, None]}],
+    }
