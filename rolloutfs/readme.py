@@ -159,7 +159,7 @@ Look a name up here, and it becomes a folder with what was found; nothing is lis
     ls 'search/"flaky test"'            the phrase; also mig* for words that begin so
     ls "search/migration branch:main"   also cwd:~/project model:gpt-5* tool:exec* since:2026-11-01 until:2026-11-30
     ls "search/panicked kind:output"    kinds: user, assistant, summary, reasoning, call, output
-    ls search/tool:apply_patch          calls of a tool; its name is no word of the text, so search/apply_patch isn't it
+    ls search/tool:apply_patch          calls of a tool, whose name is no word of their text
     ls 'search/".gitignore"'            what begins with a dot, in quotation marks; README.md is search/'"README.md"'
     cat search/panicked/hits.jsonl      every hit: thread, turn, file and byte offset, time, some words around it
     cat search/panicked/001-*/transcript.md

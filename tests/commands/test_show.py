@@ -169,3 +169,9 @@ def test_one_turn_is_no_turns(sample: SampleStore, ask: Ask) -> None:
     say(sample, thread, "one")
     told = ask("fork", "--store", sample.root, thread, "before", "3", code=8).err
     assert "The thread has 1 turn; see" in told
+
+
+def test_help_lists_all_files(ask: Ask) -> None:
+    """Every derived file that can be shown is named."""
+    told = ask("show", "--help").out.partition("Files: ")[2].partition("Examples:")[0]
+    assert set(told.replace(",", " ").split()) == {*(view.value for view in View), "lineage.json"}

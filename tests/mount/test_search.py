@@ -322,3 +322,16 @@ def test_days_of_the_zone(zone: str, day: int, other: int, lab: Lab) -> None:
     (link,) = [name for name in whole(lab, f"needle since:2026-11-{day} until:2026-11-{day}") if name[0].isdigit()]
     assert link == f"001-2026-11-{day}"
     assert whole(lab, f"needle since:2026-11-{other} until:2026-11-{other}") == ["hits.jsonl"]
+
+
+def test_names_of_files(lab: Lab) -> None:
+    """What can't be looked up as it stands, a leading dot or the README's own name, is a query between quotation
+    marks.
+    """
+    lab.sample.add(1, "see .gitignore and README.md")
+    lab.mount()
+    for query in ('".gitignore"', '"README.md"'):
+        (hit,) = hits(lab, query)
+        assert hit["snippet"] == "see .gitignore and README.md"
+    assert (lab.mountpoint / "search/README.md").is_file()
+    assert not (lab.mountpoint / "search/.gitignore").exists()
