@@ -1,9 +1,9 @@
-# make setup | demo | test | lint | man | bench | clean
+# make setup | demo | test | lint | man | picture | golden | bench | clean
 # Every path below is relative, so a checkout in a folder with spaces works.
 
 PY := .venv/bin/python
 
-.PHONY: setup demo test lint man bench clean
+.PHONY: setup demo test lint man picture golden bench clean
 
 setup: .venv/ready-dev
 
@@ -27,6 +27,12 @@ lint: setup
 
 man: setup
 	$(PY) -m scripts.man
+
+picture: setup
+	$(PY) -m scripts.picture
+
+golden: setup
+	ROLLOUTFS_RENEW_GOLDEN=1 $(PY) -m pytest -q tests/core/test_golden.py
 
 bench: setup
 	$(PY) -m bench $(ARGS)

@@ -132,7 +132,7 @@ def is_dead(place: str) -> bool:
 
 def clear_command(place: str, *, lazy: bool = False) -> str:
     """What a person types to take a mount away."""
-    return f"fusermount3 {'-uz' if lazy else '-u'} {shlex.quote(place)}"
+    return f"rolloutfs umount {'-z ' * lazy}{shlex.quote(place)}"
 
 
 def clear(place: str) -> None:

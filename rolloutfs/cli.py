@@ -61,6 +61,27 @@ Examples:
   rolloutfs compact 01a22938 --auto          the program named in config.toml writes the summary
   rolloutfs compact --dry-run 01a22938 summary.md
 {_CODES}"""
+_UMOUNT = f"""\
+\b
+Examples:
+  rolloutfs umount ~/threads             also one whose server has ended
+  rolloutfs umount -z ~/threads          one that is in use: it goes when it is let go of
+{_CODES}"""
+_INDEX = f"""\
+\b
+Examples:
+  rolloutfs index                        of your Codex store ($CODEX_HOME, else ~/.codex)
+  rolloutfs index /backup/codex
+  sqlite3 "$(rolloutfs index --json | jq -r .index)" 'SELECT count(*) FROM threads'
+{_CODES}"""
+_SERVICE = f"""\
+\b
+Examples:
+  rolloutfs service install --now        ~/.codex on ~/threads, now and at each login
+  rolloutfs service install --store /backup/codex --mountpoint ~/old
+  systemctl --user status rolloutfs
+  rolloutfs service uninstall --now
+{_CODES}"""
 
 
 class _Commands(click.Group):
@@ -122,7 +143,10 @@ def main() -> None:
     "6.9 and later; where it can't be done a line says why, and nothing else changes.",
 )
 @click.option(
-    "--zone", metavar="ZONE", help="Of dates in by-date and the like: Europe/Berlin, for example.  [default: UTC]"
+    "--zone",
+    metavar="ZONE",
+    help="Of dates in by-date and the like, and of since: and until: below search/: Europe/Berlin, for example.  "
+    "[default: UTC]",
 )
 def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | str | None) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.
@@ -148,7 +172,7 @@ def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool
     finish(run)
 
 
-@main.command("umount", epilog=_EPILOG)
+@main.command("umount", epilog=_UMOUNT)
 @click.argument("mountpoint")
 @click.option("-z", "--lazy", is_flag=True, help="Detach now, although files are open; they end when they are closed.")
 def umount_command(mountpoint: str, lazy: bool) -> None:
@@ -162,7 +186,7 @@ def umount_command(mountpoint: str, lazy: bool) -> None:
     finish(run)
 
 
-@main.command("index", epilog=_EPILOG)
+@main.command("index", epilog=_INDEX)
 @click.argument("store", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def index_command(store: str | None, as_json: bool) -> None:
@@ -241,7 +265,7 @@ def compact_command(
     _operate("compact", thread, payload, store, dry_run=dry_run)
 
 
-@main.group("service", epilog=_EPILOG)
+@main.group("service", epilog=_SERVICE)
 def service_group() -> None:
     """A user service of systemd that mounts at login; `rolloutfs@…` is one for further stores."""
 
@@ -249,7 +273,7 @@ def service_group() -> None:
 _NOW = click.option("--now", is_flag=True, help="Run what systemctl is to be told, instead of showing it.")
 
 
-@service_group.command("install")
+@service_group.command("install", epilog=_SERVICE)
 @_STORE
 @click.option("--mountpoint", metavar="DIR", help="Where the tree appears; ~/threads unless it is given.")
 @_NOW
@@ -264,7 +288,7 @@ def install_command(store: str | None, mountpoint: str | None, now: bool) -> Non
     finish(run)
 
 
-@service_group.command("uninstall")
+@service_group.command("uninstall", epilog=_SERVICE)
 @_NOW
 def uninstall_command(now: bool) -> None:
     """Remove the units that install wrote, and nothing else."""

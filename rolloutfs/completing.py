@@ -1,11 +1,19 @@
-"""What a shell completes: thread ids, and names that a shell can be given as they are."""
+"""What a shell completes: thread ids, and names that every shell takes as they stand.
+
+Shells insert what they are offered unquoted: bash would run what stands behind a `;` in it. So a name from a log is
+offered only when it has no character that means something to bash, zsh, fish or readline (which ends words at `:`, `=`
+and `@`); for other names that begin as typed their threads' ids are.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import click
 from click.shell_completion import CompletionItem
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 
 
 def complete_thread(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -13,16 +21,16 @@ def complete_thread(context: click.Context, parameter: click.Parameter, incomple
     from rolloutfs.invocation import default_store
 
     try:
-        return list(_found(context.params.get("store") or default_store(), incomplete))
+        found = _found(context.params.get("store") or default_store(), incomplete)
+        return [CompletionItem(value) for value in dict.fromkeys(found)]
     except Exception:  # noqa: BLE001  a shell shows nothing else than completions
         return []
 
 
-def _found(store: str, incomplete: str) -> Iterator[CompletionItem]:
+def _found(store: str, incomplete: str) -> Iterator[str]:
     from threadstore.spool import Spool
     from threadstore.store import ThreadStore
 
-    from rolloutfs.harmless import is_harmless
     from rolloutfs.naming import begins, name_of
     from rolloutfs.spoolfolder import make
 
@@ -31,10 +39,9 @@ def _found(store: str, incomplete: str) -> Iterator[CompletionItem]:
         threads = ThreadStore(store, Spool(spool.path))
         threads.refresh()
         ids = threads.thread_ids()
-        for thread in begins(ids, incomplete.lower()):
-            yield CompletionItem(thread)
-        names = {name for thread in ids if (name := name_of(threads, thread)) and name.startswith(incomplete)}
-        for name in sorted(filter(is_harmless, names)):
-            yield CompletionItem(name)
+        yield from begins(ids, incomplete.lower())
+        named = ((name, thread) for thread in ids if (name := name_of(threads, thread)) is not None)
+        for name, thread in sorted(one for one in named if one[0].startswith(incomplete)):
+            yield name if _PLAIN.fullmatch(name) else thread
     finally:
         spool.remove()

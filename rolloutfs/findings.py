@@ -18,6 +18,7 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import UTC, tzinfo
 from typing import NamedTuple
 
 from threadstore import index
@@ -72,22 +73,24 @@ class _Reach(NamedTuple):
     is_current: bool
 
 
-def parse(name: str) -> Query:
-    """What the name of a folder asks for. Raises QueryError."""
-    return searching.parse_line(_SLASH.sub("/", name))
+def parse(name: str, zone: tzinfo = UTC) -> Query:
+    """What the name of a folder asks for; days are those of the zone. Raises QueryError."""
+    return searching.parse_line(_SLASH.sub("/", name), zone)
 
 
-def find(store: ThreadStore, paths: Sequence[str], name: str, todo: Todo) -> Found:
-    """Ask the index at the first of `paths` that can be written, after `todo` was done as far as there is time.
+def find(store: ThreadStore, paths: Sequence[str], name: str, todo: Todo, zone: tzinfo = UTC) -> Found:
+    """Ask the index at the first of `paths` that can be written, after `todo` was done as far as there is time. Days
+    are those of the zone.
 
     Raises QueryError, OSError: ETIMEDOUT when the question takes too long.
     """
-    query = parse(name)
+    query = parse(name, zone)
     reason: Exception | None = None
     for number, path in enumerate(paths):
         for _ in range(2):  # one that is found to be damaged is removed, and made anew
             try:
-                return _find(store, path, query, todo if number == todo.number else Todo(number=number))
+                mine = todo if number == todo.number else Todo(number=number)
+                return _find(store, path, query, mine, zone)
             except TimeoutError:
                 raise
             except Exception as error:  # noqa: BLE001  a damaged file makes sqlite3 raise what it doesn't document
@@ -96,7 +99,7 @@ def find(store: ThreadStore, paths: Sequence[str], name: str, todo: Todo) -> Fou
     raise OSError(errno.EIO, f"The texts can't be searched: {reason}")
 
 
-def _find(store: ThreadStore, path: str, query: Query, todo: Todo) -> Found:
+def _find(store: ThreadStore, path: str, query: Query, todo: Todo, zone: tzinfo) -> Found:
     with closing(Indexer(store, path)) as indexer:
         reached = _catch_up(indexer, todo)
     threads = len(store.thread_ids())
@@ -116,7 +119,7 @@ def _find(store: ThreadStore, path: str, query: Query, todo: Todo) -> Found:
     is_cut = some.is_cut or len(hits) < len(some.hits)
     lacks = _incomplete(reach, len(hits) if is_cut else None)
     newest = int((hits[0].time or 0) * 1000) * 1_000_000 if hits else 0
-    return Found(_links(hits, names), b"".join(map(_line, hits)), lacks, newest, reached)
+    return Found(_links(hits, names, zone), b"".join(map(_line, hits)), lacks, newest, reached)
 
 
 def _catch_up(indexer: Indexer, todo: Todo) -> Reached:
@@ -145,11 +148,11 @@ def _words(connection: sqlite3.Connection, thread: str) -> str:
     return _BETWEEN_WORDS.sub("-", str(told)[:_WORDS]).strip("-")
 
 
-def _links(hits: list[Hit], names: dict[str, str]) -> tuple[tuple[str, str], ...]:
+def _links(hits: list[Hit], names: dict[str, str], zone: tzinfo) -> tuple[tuple[str, str], ...]:
     links: dict[str, str] = {}
     for hit in hits:  # the newest first
         if hit.thread_id not in links:
-            at = moment(hit.time)
+            at = moment(hit.time, zone)
             parts = (f"{len(links) + 1:03}", "undated" if at is None else f"{at:%Y-%m-%d}", names[hit.thread_id])
             links[hit.thread_id] = safe_name("-".join(part for part in parts if part))
     return tuple((name, thread) for thread, name in links.items())

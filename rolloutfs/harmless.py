@@ -11,7 +11,7 @@ from threadstore.terminal import PLAIN, UNSAFE, harmless
 
 from rolloutfs.control import as_line
 
-__all__ = ["harmless", "is_harmless", "json_line", "quoted"]
+__all__ = ["harmless", "json_line", "quoted"]
 
 
 def quoted(text: str) -> str:
@@ -33,8 +33,3 @@ def _in_json(character: str) -> str:
         return f"\\u{number:04x}"
     number -= 0x10000
     return f"\\u{0xD800 + (number >> 10):04x}\\u{0xDC00 + (number & 0x3FF):04x}"
-
-
-def is_harmless(text: str) -> bool:
-    """True for text that is shown as it is."""
-    return harmless(text) == text

@@ -19,6 +19,7 @@ import os
 import resource
 import shlex
 import signal
+import string
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,6 +66,7 @@ _FILES = 8192  # open files that we would like to be allowed
 _PATIENCE = 30.0  # seconds for a mount to answer for the first time
 _READY = b"ready"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # each asks for the end
+_PLAIN = frozenset(f"{string.ascii_letters}{string.digits}/._-")
 _PRIVATE_JOURNAL = "operations.partial"  # where there is no state folder; the spool doesn't remove what is called so
 
 
@@ -154,12 +156,13 @@ class _Server:
         self._index = index
         self._states = states
         self._spool = spool
-        self._place = Place(store.root, spool.path, index)
-        self._engine = Engine(store, None)
         zone = zones.find(request.zone)
+        self._place = Place(store.root, spool.path, index, zone)
+        self._engine = Engine(store, None)
         self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only, zone=zone)
-        self._door = _door(mountpoint, request) if request.passthrough else None
-        wanted = {*pyfuse3.default_options, f"fsname={SUBTYPE}", f"subtype={SUBTYPE}", *request.options}
+        self._door = _door(store.root, mountpoint, request) if request.passthrough else None
+        source = f"fsname={_escaped(store.root)}"  # as in fstab, so that `mount -a` knows what is mounted already
+        wanted = {*pyfuse3.default_options, source, f"subtype={SUBTYPE}", *request.options}
         if request.read_only:
             wanted.add("ro")
         if self._door is not None:  # which has mounted already
@@ -248,13 +251,14 @@ class _Server:
             await keeping.run(pool)
 
 
-def _door(mountpoint: str, request: Request) -> Door | None:
+def _door(root: str, mountpoint: str, request: Request) -> Door | None:
     """Mount so that the kernel may read files by itself; None, and a line in the log, when it can't be done."""
     reason = passthrough.obstacle()
     door = None
     if reason is None:
         try:
-            door = Door(mountpoint, read_only=request.read_only, allow_other="allow_other" in request.options)
+            allow_other = "allow_other" in request.options
+            door = Door(root, mountpoint, read_only=request.read_only, allow_other=allow_other)
         except OSError as error:
             reason = f"the mount was refused ({error.strerror})"
         else:
@@ -262,6 +266,11 @@ def _door(mountpoint: str, request: Request) -> Door | None:
     if reason is not None:
         log.warning("Without passthrough, as in a mount that wasn't asked for it: %s.", reason)
     return door
+
+
+def _escaped(path: str) -> str:
+    """A path as the value of an option of libfuse: pyfuse3 takes ASCII only, and a comma would end it."""
+    return "".join(chr(byte) if chr(byte) in _PLAIN else f"\\{byte:03o}" for byte in os.fsencode(path))
 
 
 async def _answer() -> None:

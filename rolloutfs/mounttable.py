@@ -12,7 +12,7 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of the table."""
+    """One line of the table. The source of a mount of ours is the path of its store."""
 
     mountpoint: str
     fstype: str
@@ -28,6 +28,11 @@ class Mount:
         """True for a rolloutfs mount."""
         return self.fstype == f"fuse.{SUBTYPE}"
 
+    @property
+    def store(self) -> str | None:
+        """The store that a mount of ours shows, links resolved; None where an older version has made it."""
+        return self.source if self.is_ours and os.path.isabs(self.source) else None
+
 
 def parse(table: bytes) -> list[Mount]:
     """The lines of a mountinfo file (see proc(5)), oldest first."""
@@ -39,6 +44,13 @@ def parse(table: bytes) -> list[Mount]:
         after = fields.index(b"-")
         mounts.append(Mount(_text(fields[4]), _text(fields[after + 1]), _text(fields[after + 2])))
     return mounts
+
+
+def ours() -> list[Mount]:
+    """The mounts of ours that are on top where they lie, oldest first."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        top = {mount.mountpoint: mount for mount in parse(file.read())}
+    return [mount for mount in top.values() if mount.is_ours]
 
 
 def find(mountpoint: str) -> Mount | None:

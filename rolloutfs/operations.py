@@ -79,7 +79,7 @@ class Operations(Refusing):
         files = StoreFiles(engine.store.root)
         shelves = Shelves(zone)
         self._shelving = Shelving(engine, shelves, self.is_watched)
-        self.searches = Searches(engine, self.is_watched)
+        self.searches = Searches(engine, self.is_watched, zone)
         clock = Clock(engine.store, files, self.searches.time, shelves)
         self.tree = Tree(engine.store, files, controls=not read_only, shelves=shelves)
         self.contents = Contents(

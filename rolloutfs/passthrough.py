@@ -94,8 +94,9 @@ class Door:
     `answer` until libfuse's answer has come.
     """
 
-    def __init__(self, mountpoint: str, *, read_only: bool, allow_other: bool) -> None:
+    def __init__(self, store: str, mountpoint: str, *, read_only: bool, allow_other: bool) -> None:
         """Mount. Raises OSError."""
+        self._source = os.fsencode(store)
         self._place = os.fsencode(mountpoint)
         self._armed: tuple[int, int] | None = None  # handle, number of its backing file
         with contextlib.ExitStack() as stack:
@@ -120,7 +121,7 @@ class Door:
         flags = _NOSUID | _NODEV | (_READ_ONLY if read_only else 0)
         data = f"fd={self.device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()},default_permissions"
         data += ",allow_other" if allow_other else ""
-        if _LIBC.mount(SUBTYPE.encode(), self._place, f"fuse.{SUBTYPE}".encode(), flags, data.encode()):
+        if _LIBC.mount(self._source, self._place, f"fuse.{SUBTYPE}".encode(), flags, data.encode()):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
 

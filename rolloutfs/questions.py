@@ -13,13 +13,16 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, one ob
 
 _SEARCH = """\
 \b
-Words are found without regard to case and accents; all of them must occur in one text.
+Words are found without regard to case and accents; all of them must occur in one text. Words are letters and digits:
+foo_bar.py is the phrase "foo bar py", and each Chinese, Japanese or Korean character is a word. An argument with a
+blank in it is a phrase: 'flaky test' is one, flaky test are two words.
   word   "a phrase"   prefix*
 Filters:
-  branch:NAME  model:NAME  tool:NAME    of the thread, of the call; NAME* for a beginning
+  branch:NAME  model:NAME  tool:NAME    of the thread, of the call; NAME* for a beginning (names of tools
+                                        are no words of a text: tool:apply_patch finds its calls)
   cwd:FOLDER                            the folder of the thread, or one below it
   kind:KIND                             user, assistant, summary, reasoning, call or output
-  since:YYYY-MM-DD  until:YYYY-MM-DD    days of local time, both included
+  since:YYYY-MM-DD  until:YYYY-MM-DD    days of local time ($TZ), both included; in a mount of its --zone
 
 \b
 Examples:
@@ -91,7 +94,7 @@ def ls_command(store: str | None, count: int, everything: bool, archived: bool, 
 _SHOW = """\
 \b
 Files: thread.json, turns.jsonl, effective_history.jsonl, model_input.jsonl, full_history.jsonl, world_state.json,
-pending_calls.jsonl, usage.json, problems.jsonl, lineage.json
+transcript.md, pending_calls.jsonl, usage.json, problems.jsonl, lineage.json
 
 \b
 Examples:
@@ -164,7 +167,8 @@ Examples:
   rolloutfs path "release notes" --mountpoint ~/threads
 
 \b
-An id, or the beginning of one, is looked for in the mounts; names and folders in STORE.
+Mounts of other stores are left out, also when they have the thread, as that of a backup may. Of several mounts of STORE
+the oldest that answers is taken. With --mountpoint alone STORE is what is mounted there.
 
 \b
 Exit codes: 0 done; 3 there is no store; 4 nothing is mounted there, or it doesn't answer; 8 there is no such thread,
@@ -186,7 +190,7 @@ def path_command(thread: str | None, mountpoint: str | None, store: str | None) 
     def run() -> Exit | None:
         from rolloutfs.commands.path import path
 
-        path(store or default_store(), thread, mountpoint)
+        path(store, thread, mountpoint)
         return None
 
     answer(run)

@@ -48,6 +48,18 @@ in a mount with --read-only.
 
 A derived file that can't be given truthfully answers "Input/output error"; `problems.jsonl` beside it says why.
 
+## Places
+
+A transcript names places in the log as `sessions/2026/11/29/rollout-….jsonl:9609`: a file of the store and how many
+bytes come before. The record there is the first line of
+
+    tail -c +9610 store/sessions/2026/11/29/rollout-….jsonl         one more, since tail counts from 1
+
+Offsets are in decoded bytes: for a name that ends in .zst take the file of the same name without it below rollouts/ of
+the thread that it belongs to (its id is in the name). What a revert of a paginated thread dropped lies in the older
+log: the transcript says where, `What had followed: …`, and `tail -c` as above reads it, up to the end of that file.
+In a legacy thread nothing was moved: what no longer counts is in the transcript, marked.
+
 ## Views
 
 Folders of links into threads/, of the threads that a person started:
@@ -58,9 +70,17 @@ Folders of links into threads/, of the threads that a person started:
     by-branch/feature/x/…, by-model/gpt-5.5/…   the branch of its session, its model now; without one it isn't there
     recent/…, archived/…                        the 100 that were written to last (ls -t); those that are archived
 
-TIME is that of the beginning, like 2026-11-29T21-31-05, in UTC unless the mount was given a --zone. Blanks and what a
-shell would stumble over are `_` in names; where several in a folder would be the same, all of these end in a part of
-the id. find -L and grep -R follow links; grep -r doesn't.
+TIME is that of the beginning, like 2026-11-29T21-31-05, in UTC unless the mount was given a --zone. In names of links
+blanks and what a shell would stumble over are `_`; where several in a folder would be the same, all of these end in a
+part of the id. The folders of by-cwd, by-branch and by-model are called as the thread has it, blanks, quotes and all:
+quote them.
+
+Never let a program follow links from a view or the root: not tar -h, cp -rL, rsync -L, grep -R, find -L. The links in
+lineage/ lead from thread to thread in circles, so each thread is met again by every way that leads to it, practically
+without end. Give the files, or the folders that links lead to:
+
+    grep -l word recent/*/transcript.md
+    find by-cwd/home/me/project -type l -exec readlink -f {{}} + | xargs -d '\\n' cp -a -t ~/copy    a project
 
 ## Requests
 
@@ -104,7 +124,7 @@ summarizer_seconds = 300.
 ## search/
 
     ls "search/flaky test"                       threads in which both words were said; it isn't listed before
-    cat search/flaky*/hits.jsonl                 where: thread, turn, file, offset, some words around it
+    cat 'search/flaky*/hits.jsonl'               where: thread, turn, file, offset, some words around it
 
 search/README.md says what else can be asked.
 
@@ -114,7 +134,11 @@ The store's own files as they lie on disk (`sessions/`, `archived_sessions/`, `s
 from all of them: `heads.jsonl` (thread and selected rollout), `problems.jsonl`, `stats.json` (counts, tokens by day and
 model), `lineage.mmd` (all families, in Mermaid). Enough for a backup, and nothing secret.
 
-The links in lineage/ lead in circles (a fork to its origin and back): use `diff -r --no-dereference`.
+Links to the last three lie in the root, too. This problems.jsonl tells only what is wrong with the store itself: files
+and databases that can't be used. What is wrong with a thread is in its own problems.jsonl; `rolloutfs check` counts
+both.
+
+The links in lineage/ lead in circles (see Views): use `diff -r --no-dereference`.
 Sizes are exact, times and inode numbers are the same after a remount, so `rsync`, `tar`, `restic` and `borg` work.
 
     rolloutfs umount MOUNTPOINT                         when you are done
@@ -135,11 +159,19 @@ Look a name up here, and it becomes a folder with what was found; nothing is lis
     ls 'search/"flaky test"'            the phrase; also mig* for words that begin so
     ls "search/migration branch:main"   also cwd:~/project model:gpt-5* tool:exec* since:2026-11-01 until:2026-11-30
     ls "search/panicked kind:output"    kinds: user, assistant, summary, reasoning, call, output
+    ls search/tool:apply_patch          calls of a tool, whose name is no word of their text
+    ls 'search/".gitignore"'            what begins with a dot, in quotation marks; README.md is search/'"README.md"'
     cat search/panicked/hits.jsonl      every hit: thread, turn, file and byte offset, time, some words around it
     cat search/panicked/001-*/transcript.md
 
-All words must occur in one text (a message, a call, the beginning of its output), without regard to case and accents. A
-name can't hold a slash: write %2F, as in cwd:%2Fhome%2Fme%2Fproject. `rolloutfs search` takes the same words.
+All words must occur in one text (a message, a call, the beginning of its output), without regard to case and accents.
+Words are letters and digits, so foo_bar.py is the phrase "foo bar py"; each Chinese, Japanese or Korean character is a
+word, so that parts of a run of them are found. A name can't hold a slash: write %2F, as in
+cwd:%2Fhome%2Fme%2Fproject. `rolloutfs search` takes the same words; there an argument with a blank is a phrase.
+
+since: and until: are days of the mount's --zone (UTC unless it was given one), both included, as are the dates in the
+names of links; `rolloutfs search` takes days of local time. Times in hits.jsonl are UTC. `offset` is in decoded bytes,
+as in a transcript: see "Places" in the README.md above.
 
 A query that can't be understood answers "Invalid argument"; problems.jsonl here says why. When a folder has a file
 incomplete.json, more may be found than is shown; it says why. An answer may be a second old.

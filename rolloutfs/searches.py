@@ -11,6 +11,7 @@ import errno
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from typing import Final
 
 import trio
@@ -55,9 +56,10 @@ class Searches:
     `is_watched` is true while `note` is told of every change.
     """
 
-    def __init__(self, engine: Engine, is_watched: Callable[[], bool]) -> None:
+    def __init__(self, engine: Engine, is_watched: Callable[[], bool], zone: tzinfo = UTC) -> None:
         self._engine = engine
         self._is_watched = is_watched
+        self._zone = zone  # of the days in queries
         self._answers: Recent[str, _Answer] = Recent(_KEPT, _weight)
         self._refused: Recent[str, str] = Recent(_REFUSED)
         self._refused_at = 0  # the last one (Unix, ns)
@@ -118,7 +120,7 @@ class Searches:
         try:
             if len(name) > findings.LONGEST:
                 raise QueryError(f"The query has {len(name)} characters; the most is {findings.LONGEST}.")
-            findings.parse(name)
+            findings.parse(name, self._zone)
         except QueryError as error:
             self._refuse(name, error.message)
             raise OSError(errno.EINVAL, error.message) from error

@@ -1,8 +1,8 @@
-"""Mounts of ours as they are now: where, served by which process since when, and whether that answers.
+"""Mounts of ours as they are now: where, of which store, served by which process since when, and whether that answers.
 
-The kernel's table names no process. A server is found by what it has open, /dev/fuse, and by its command line, which
-ends with the mountpoint; where that was relative it is compared with the end of the path. Other users' processes can't
-be looked at, so a mount may have none that we know of.
+The kernel's table names the store and no process. A server is found by what it has open, /dev/fuse, and by its command
+line, in which the mountpoint stands; where that was relative it is compared with the end of the path. Other users'
+processes can't be looked at, so a mount may have none that we know of.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutfs import mounttable
-from rolloutfs.storefiles import FOLDERS
 
 PATIENCE = 3.0  # seconds for a mount to answer
 _PROC = Path("/proc")
+_COMMAND = "mount"  # followed by what is mounted where; mount(8) calls these without it:
+_HELPERS = frozenset(("rolloutfs", "mount.rolloutfs", "mount.fuse.rolloutfs"))
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A process: its number, when it began (Unix, s), and the store that it was given; None for the default one, and
-    where it was given relative to a folder that isn't known.
-    """
+    """A process: its number, and when it began (Unix, s)."""
 
     pid: int
     since: float
-    store: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """A mount. `answers` is False for a dead one and one that hangs, `why` tells which."""
+    """A mount. `answers` is False for a dead one and one that hangs, `why` tells which. The store of a mount that an
+    older version has made is None.
+    """
 
     mountpoint: str
+    store: str | None
     server: Server | None
     answers: bool
     why: str | None
@@ -42,15 +43,12 @@ class Mounted:
 
 def mounts() -> list[Mounted]:
     """All mounts of ours that this process can see, in the order of the table."""
-    with open("/proc/self/mountinfo", "rb") as file:
-        table = mounttable.parse(file.read())
-    places = list(dict.fromkeys(mount.mountpoint for mount in table if mount.is_ours))
-    places = [place for place in places if (top := mounttable.find(place)) is not None and top.is_ours]
-    servers = _servers() if places else {}
+    ours = mounttable.ours()
+    servers = _servers() if ours else {}
     made = []
-    for place in places:
-        why = silence(place)
-        made.append(Mounted(place, _server_of(place, servers), why is None, why))
+    for mount in ours:
+        why = silence(mount.mountpoint)
+        made.append(Mounted(mount.mountpoint, mount.store, _server_of(mount.mountpoint, servers), why is None, why))
     return made
 
 
@@ -72,52 +70,34 @@ def silence(place: str) -> str | None:
 
 
 def _servers() -> dict[int, list[str]]:
-    """The command lines of processes that serve FUSE mounts, by pid."""
+    """What processes that serve FUSE mounts were told to mount, by pid."""
     found = {}
     for entry in _PROC.iterdir():
         if not entry.name.isdigit():
             continue
         try:
             words = os.fsdecode((entry / "cmdline").read_bytes()).split("\0")[:-1]
-            if "mount" in words and any(os.readlink(one) == "/dev/fuse" for one in (entry / "fd").iterdir()):
-                found[int(entry.name)] = words
+            given = _given(words)
+            if given and any(os.readlink(one) == "/dev/fuse" for one in (entry / "fd").iterdir()):
+                found[int(entry.name)] = given
         except OSError:
             continue  # gone, or not ours to see
     return found
 
 
+def _given(words: list[str]) -> list[str]:
+    """The words of a command line in which a mountpoint may stand."""
+    if _COMMAND in words:
+        return words[words.index(_COMMAND) + 1 :]
+    at = next((at for at, word in enumerate(words) if os.path.basename(word) in _HELPERS), len(words))
+    return words[at + 1 :]
+
+
 def _server_of(place: str, servers: dict[int, list[str]]) -> Server | None:
-    for pid, words in servers.items():
-        given = words[words.index("mount") + 1 :]
-        at = next((at for at in range(len(given) - 1, -1, -1) if _is_same(given[at], place)), None)
-        if at is not None:
-            return Server(pid, _since(pid), _store(pid, given[:at], given[at], place))
+    for pid, given in servers.items():
+        if any(_is_same(word, place) for word in given):
+            return Server(pid, _since(pid))
     return None
-
-
-def _store(pid: int, before: list[str], word: str, place: str) -> str | None:
-    """The store that was given before a mountpoint; None for none, and where a relative one can't be told."""
-    given = before[-1] if before else "-"
-    if os.path.isabs(given):
-        return os.path.realpath(given)
-    base = _base(pid, word, place)
-    if base is None or given.startswith("-") or before[-2:-1] == ["-o"]:
-        return None
-    store = os.path.realpath(os.path.join(base, given))
-    return store if any(os.path.isdir(os.path.join(store, name)) for name in FOLDERS) else None
-
-
-def _base(pid: int, word: str, place: str) -> str | None:
-    """The folder in which a server was started, if anything tells: a mountpoint that was given relative to it, or that
-    it is still there, as one in the foreground is. None when nothing does.
-    """
-    if not os.path.isabs(word):
-        return place.removesuffix(f"/{os.path.normpath(word)}") or "/"
-    try:
-        folder = os.readlink(_PROC / str(pid) / "cwd")
-    except OSError:
-        return None
-    return folder if folder != "/" else None
 
 
 def _is_same(word: str, place: str) -> bool:

@@ -69,21 +69,21 @@ async def run(summarizer: Summarizer, read: Callable[[int, int], bytes], size: i
     killed.
     """
     name = summarizer.command[0]
-    try:
-        process = await trio.lowlevel.open_process(
-            list(summarizer.command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd="/",
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise RefusedError(errno.EINVAL, f"the summarizer {name} can't be started: {error}.") from error
     output, said = _Collected(LARGEST + 1), _Collected(_KEPT, keep_last=True)
     unread: list[OSError] = []
-    try:
-        async with _guard(process.pid):
+    async with _guarded() as group:
+        try:
+            process = await trio.lowlevel.open_process(
+                list(summarizer.command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd="/",
+                process_group=group,
+            )
+        except (OSError, ValueError) as error:
+            raise RefusedError(errno.EINVAL, f"the summarizer {name} can't be started: {error}.") from error
+        try:
             with trio.move_on_after(summarizer.seconds) as limit:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_feed, process, read, size, unread)
@@ -93,14 +93,13 @@ async def run(summarizer: Summarizer, read: Callable[[int, int], bytes], size: i
                         nursery.cancel_scope.cancel()
                 if not output.is_full:
                     await process.wait()
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with trio.CancelScope(shield=True):
-            await process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    await stream.aclose()
+        finally:
+            _end(group)
+            with trio.CancelScope(shield=True):
+                await process.wait()
+                for stream in (process.stdin, process.stdout, process.stderr):
+                    if stream is not None:
+                        await stream.aclose()
     if unread:
         raise RefusedError(errno.EIO, f"the history of the thread can't be read: {unread[0].strerror}.")
     reason = said.text()[-_SAID:].strip()
@@ -124,9 +123,9 @@ async def run(summarizer: Summarizer, read: Callable[[int, int], bytes], size: i
 
 
 @contextlib.asynccontextmanager
-async def _guard(group: int) -> AsyncIterator[None]:
-    """End a group of processes when this process is killed and can't: a shell waits for the end of a pipe that nobody
-    else holds. Raises RefusedError when there is no shell.
+async def _guarded() -> AsyncIterator[int]:
+    """A group of processes that ends with this context, also when this process is killed and can't see to it: a shell,
+    the first of them, waits for the end of a pipe that nobody else holds. Raises RefusedError when there is no shell.
 
     PR_SET_PDEATHSIG would not do: it means the thread that has started the program, which trio ends when it is idle.
     """
@@ -134,12 +133,12 @@ async def _guard(group: int) -> AsyncIterator[None]:
     try:
         try:
             guard = await trio.lowlevel.open_process(
-                ["/bin/sh", "-c", 'read -r line; kill -s KILL -- "-$1"', "sh", str(group)],
+                ["/bin/sh", "-c", "read -r line; kill -s KILL 0"],
                 stdin=reading,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                start_new_session=True,
+                process_group=0,
             )
         except OSError as error:
             raise RefusedError(
@@ -148,13 +147,18 @@ async def _guard(group: int) -> AsyncIterator[None]:
         finally:
             os.close(reading)
         try:
-            yield
+            yield guard.pid
         finally:
-            guard.kill()
+            _end(guard.pid)
             with trio.CancelScope(shield=True):
                 await guard.wait()
     finally:
         os.close(writing)
+
+
+def _end(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
 
 
 async def _feed(process: trio.Process, read: Callable[[int, int], bytes], size: int, unread: list[OSError]) -> None:

@@ -20,6 +20,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from typing import Generic, TypeVar
 
 from threadstore.errors import StoreError, UnreadableError
@@ -53,11 +54,12 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The store, the spool and the index that a job is about."""
+    """The store, the spool and the index that a job is about, and the zone of dates."""
 
     root: str
     spool: str
     index: str | None = None
+    zone: tzinfo = UTC
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ def search(place: Place, name: str, todo: Todo) -> Answer[Found]:
     paths = [os.path.join(place.spool, _PRIVATE_INDEX)]
     if place.index is not None:
         paths.insert(0, place.index)
-    return _run(place, lambda store: findings.find(store, paths, name, todo))
+    return _run(place, lambda store: findings.find(store, paths, name, todo, place.zone))
 
 
 def nothing(place: Place) -> Answer[bool]:

@@ -54,7 +54,8 @@ def find_turn(scan: FullScan, wanted: str) -> Turn:
     if _NUMBER.fullmatch(wanted):
         number = int(wanted)
         if abs(number) > len(turns):
-            raise NoSuchTurnError(f"turn not found: {wanted}. The thread has {len(turns)} turns; see turns.jsonl.")
+            count = f"{len(turns)} turn{'s' * (len(turns) != 1)}"
+            raise NoSuchTurnError(f"turn not found: {wanted}. The thread has {count}; see turns.jsonl.")
         return turns[number - 1] if number > 0 else turns[number]
     if len(wanted) < _SHORTEST:
         raise NoSuchTurnError(

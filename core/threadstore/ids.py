@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 
 def new_id() -> str:
@@ -28,12 +28,12 @@ def utc(seconds: float | None) -> str | None:
     return None if told is None else _text(told)
 
 
-def moment(seconds: float | None) -> datetime | None:
-    """A Unix time in UTC; None for 0 and for what no calendar has."""
+def moment(seconds: float | None, zone: tzinfo = UTC) -> datetime | None:
+    """A Unix time as a zone has it; None for 0 and for what no calendar has."""
     if not seconds:
         return None
     try:
-        return datetime.fromtimestamp(seconds, UTC)
+        return datetime.fromtimestamp(seconds, zone)
     except (ValueError, OverflowError, OSError):
         return None
 

@@ -25,6 +25,7 @@ from threadstore.projection import Projection, View
 from threadstore.projector import Texts
 from threadstore.store import ThreadStore
 from threadstore.usage import FIELDS
+from threadstore.words import by_character
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,13 @@ _TEXTS = (
     *("updated_at", "cli_version", "originator", "forked_from", "parent"),
 )
 _COUNTS = ("records", "items", "turns", "effective_turns", "checkpoints", "rollbacks", "damaged", "problems")
+#: What keeps the full-text index as the texts are. `by_character` is there for who writes; reading needs none.
+_TRIGGERS = (
+    "CREATE TRIGGER texts_ai AFTER INSERT ON texts BEGIN "
+    "INSERT INTO texts_fts (rowid, text) VALUES (new.id, by_character(new.text)); END",
+    "CREATE TRIGGER texts_ad AFTER DELETE ON texts BEGIN "
+    "INSERT INTO texts_fts (texts_fts, rowid, text) VALUES ('delete', old.id, by_character(old.text)); END",
+)
 _PROBLEM = ("code", "file", "offset", "length", "message", "consequence", "uncertain")
 
 
@@ -159,6 +167,7 @@ class Indexer:
             _create(self.path, self._store.root)
         self._connection, self._identity = index.connect(self.path), index.identity_of(self.path)
         self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.create_function("by_character", 1, by_character, deterministic=True)
         return self._connection
 
     # Entries
@@ -248,7 +257,9 @@ def _create(path: str, root: str) -> None:
         pk="id",
         foreign_keys=[("thread_id", "threads", "id")],
     )
-    database.table("texts").enable_fts(["text"], create_triggers=True, tokenize="unicode61 remove_diacritics 2")
+    database.table("texts").enable_fts(["text"], tokenize="unicode61 remove_diacritics 2")
+    for trigger in _TRIGGERS:
+        database.execute(trigger)
     for table in ("rollouts", "turns", "spent", "problems", "texts"):
         database.table(table).create_index(["thread_id"])
     for column in ("updated_at", "cwd", "forked_from", "parent"):

@@ -231,7 +231,7 @@ def _exit_code(text: str) -> str | None:
 
 def _found_tools(of: Passage, calls: Calls) -> str:
     tools = of.item.get("tools") or ()
-    title = f"{calls.result(of.item.get('call_id'))}{of.mark} · {len(tools)} tools"
+    title = f"{calls.result(of.item.get('call_id'))}{of.mark} · tools: {len(tools)}"
     return folded(title, of.shown(dumps(tools).decode(), PRINTED, "json"))
 
 

@@ -2,8 +2,9 @@
 
 A query is a list of arguments, as a shell hands them over. An argument is a word, or a phrase when it has blanks in it;
 one with quotation marks is taken apart first. Words are what SQLite's unicode61 tokenizer makes of them: runs of
-letters and digits, without case and diacritics, so that `foo-bar` is the phrase "foo bar". All of them must occur in
-one text; nothing that is typed is handed to FTS5 as syntax.
+letters and digits, without case and diacritics, so that `foo-bar` is the phrase "foo bar", and each Chinese, Japanese
+or Korean character (`words`), so that these are found inside of others. All of them must occur in one text; nothing
+that is typed is handed to FTS5 as syntax.
 
 The same may be typed as one line (`parse_line`), which is taken apart at its blanks.
 
@@ -19,7 +20,7 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -28,11 +29,13 @@ from threadstore.files import open_regular, pread_exactly
 from threadstore.ids import utc
 from threadstore.texts import LONGEST
 from threadstore.times import parse_time
+from threadstore.words import by_character
 
 KINDS = tuple(LONGEST)
 _MOST = 64  # words of a query; FTS5 takes some 200
 _SNIPPET = 24  # words of a snippet
 _BEGINNING = 400  # characters of a text from which a snippet is made when no word was searched for
+_BEFORE, _AFTER = 40, 120  # characters around a word in a text of another script
 _COMPARED = 300  # characters of a user's text that the index keeps of a turn
 _IMPLICIT = "rollout-"  # how ids of turns begin that no record opens (`turns`)
 _FILTERS = ("branch", "cwd", "model", "tool", "kind", "since", "until")
@@ -49,10 +52,12 @@ class QueryError(StoreError):
 @dataclass(frozen=True, slots=True)
 class Query:
     """What is searched for: an FTS5 expression (None: any text), conditions on the columns of the index with their
-    values by name, and the earliest and latest time (Unix, s; the latest is excluded).
+    values by name, and the earliest and latest time (Unix, s; the latest is excluded). `words` are what was typed for
+    the expression.
     """
 
     match: str | None = None
+    words: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
     values: tuple[tuple[str, str], ...] = ()
     since: float | None = None
@@ -78,23 +83,26 @@ class Hit(NamedTuple):
 # The query
 
 
-def parse(arguments: Iterable[str]) -> Query:
-    """What the arguments of a command line ask for. Raises QueryError."""
-    query, terms = Query(), []
+def parse(arguments: Iterable[str], zone: tzinfo | None = None) -> Query:
+    """What the arguments of a command line ask for; days are those of a zone, None: the local one. Raises
+    QueryError.
+    """
+    query, terms, words = Query(), [], []
     for argument in arguments:
         for name, text, is_prefix in _parts(argument):
             if name is None:
                 terms.append(_term(text, is_prefix=is_prefix))
+                words.append(text)
             else:
-                query = _filtered(query, name, text + ("*" if is_prefix else ""))
+                query = _filtered(query, name, text + ("*" if is_prefix else ""), zone)
     if len(terms) > _MOST:
         raise QueryError(f"The query has {len(terms)} words; the most is {_MOST}.")
     if not terms and query == Query():
         raise QueryError("The query is empty: give a word to search for.")
-    return replace(query, match=" AND ".join(terms) or None)
+    return replace(query, match=" AND ".join(terms) or None, words=tuple(words))
 
 
-def parse_line(line: str) -> Query:
+def parse_line(line: str, zone: tzinfo | None = None) -> Query:
     """What one line asks for: words and filters between blanks, phrases in quotation marks. It is asked in no folder,
     so `cwd:.` says nothing. Raises QueryError.
     """
@@ -103,7 +111,7 @@ def parse_line(line: str) -> Query:
         for name, text, _ in _parts(argument):
             if name == "cwd" and (text in (".", "..") or text.startswith(("./", "../"))):
                 raise QueryError(f"cwd:{text} means no folder here; write it as in cwd:/home/me/project.")
-    return parse(arguments)
+    return parse(arguments, zone)
 
 
 def _parts(argument: str) -> Iterable[tuple[str | None, str, bool]]:
@@ -137,17 +145,17 @@ def _term(text: str, *, is_prefix: bool) -> str:
     if not any(map(str.isalnum, text)):
         raise QueryError(f"{text + '*' * is_prefix!r} has no letter or digit in it that could be searched for.")
     clean = text.replace("\0", " ").encode("utf-8", "replace").decode()
-    return f'"{clean}"' + " *" * is_prefix
+    return f'"{by_character(clean)}"' + " *" * is_prefix
 
 
-def _filtered(query: Query, name: str, value: str) -> Query:
+def _filtered(query: Query, name: str, value: str, zone: tzinfo | None) -> Query:
     """The query with a filter more."""
     if not value.strip("*"):
         raise QueryError(f"{name}: needs a value, as in {_EXAMPLES[name]}.")
     if name == "since":
-        return replace(query, since=_day(name, value).timestamp())
+        return replace(query, since=_midnight(name, value, zone)[0])
     if name == "until":
-        return replace(query, until=(_day(name, value) + timedelta(days=1)).timestamp())
+        return replace(query, until=_midnight(name, value, zone)[1])
     key = f"v{len(query.values)}"
     if name == "kind":
         if value not in KINDS:
@@ -176,13 +184,15 @@ _EXAMPLES = {
 }
 
 
-def _day(name: str, value: str) -> datetime:
-    """The beginning of a day, local time."""
+def _midnight(name: str, value: str, zone: tzinfo | None) -> tuple[float, float]:
+    """When a day of a zone begins and ends (Unix, s)."""
     try:
         if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value, re.ASCII):
-            day = datetime.fromisoformat(value).astimezone()
-            day + timedelta(days=1)  # the last day that there is has no end
-            return day
+            day = datetime.fromisoformat(value)
+            first, last = (
+                one.astimezone() if zone is None else one.replace(tzinfo=zone) for one in (day, day + timedelta(days=1))
+            )
+            return first.timestamp(), last.timestamp()
     except (ValueError, OverflowError):
         pass
     raise QueryError(f"{name}:{value} names no day; write it as in {_EXAMPLES[name]}.")
@@ -296,7 +306,19 @@ def _snippet(connection: sqlite3.Connection, query: Query, text_id: int) -> str:
             "WHERE texts_fts MATCH :match AND rowid = :id"
         )
     row = connection.execute(ask, {"id": text_id, "match": query.match}).fetchone()
-    return "" if row is None else str(row[0])
+    found = "" if row is None else str(row[0])
+    if query.match is None or found.isascii():
+        return found
+    (text,) = connection.execute("SELECT text FROM texts WHERE id = ?", (text_id,)).fetchone()
+    return found if by_character(text) == text else _around(text, query.words)
+
+
+def _around(text: str, words: tuple[str, ...]) -> str:
+    """The same for a text whose words FTS5 can't count: it has some that are characters."""
+    lower = text.lower()
+    at = min((at for word in words if (at := lower.find(word.lower())) >= 0), default=0)
+    start, end = max(at - _BEFORE, 0), at + _AFTER
+    return "…" * (start > 0) + text[start:end] + "…" * (end < len(text))
 
 
 class _Clock:

@@ -100,7 +100,7 @@ class _Walk:
                     f"Revert\n\n*The thread was taken back to here. What had followed: `{self._paths[number]}:{end}`.*"
                 )
             else:
-                text = "Revert\n\n*Nothing had followed.*"
+                text = "Undo of a revert\n\n*What came before counts again, to its end.*"
             self._close(text)
         return following
 

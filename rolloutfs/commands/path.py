@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 
 import click
@@ -11,49 +12,72 @@ import click
 from rolloutfs import mounttable
 from rolloutfs.commands.opened import opened
 from rolloutfs.errors import Exit, MountError
-from rolloutfs.harmless import harmless
+from rolloutfs.harmless import harmless, quoted
+from rolloutfs.invocation import default_store
+from rolloutfs.mounttable import Mount
 from rolloutfs.naming import begins, begun, find
 from rolloutfs.serving import PATIENCE
 
+_LONG = PATIENCE * 10  # seconds for a mount that reads a large store only now
+_ID = re.compile(r"[0-9A-Fa-f-]{4,36}")  # of an id, or of its beginning
 
-def path(store: str, wanted: str | None, mountpoint: str | None) -> None:
-    """Print the folder. Raises MountError."""
-    listings = {place: ids for place in _places(mountpoint) if (ids := _threads(place)) is not None}
-    if not listings:
-        raise MountError("No mount of rolloutfs answers here: see rolloutfs status.", Exit.MOUNTPOINT)
+
+def path(store: str | None, wanted: str | None, mountpoint: str | None) -> None:
+    """Print the folder, in the oldest mount of the store that answers; without a store that of the mountpoint is meant,
+    else the default one. Raises MountError.
+    """
+    mounts = _mounts(mountpoint)
+    its = mounts[0].store if mountpoint is not None and store is None else None
+    root = its or os.path.realpath(store or default_store())
+    own = [mount for mount in mounts if mount.store == root]
+    listings = {mount.mountpoint: ids for mount in own if (ids := _threads(mount.mountpoint, _LONG)) is not None}
+    if own and not listings:
+        raise MountError(f"No mount of {harmless(root)} answers: see rolloutfs status.", Exit.MOUNTPOINT)
+    others = [mount for mount in mounts if mount.store != root]
     thread = _beginning(listings, wanted) if wanted else None
     if thread is None:
-        thread = _in_store(store, wanted)
+        _refuse_what_others_have(root, others, wanted)
+        if not own:
+            told = f"No mount shows {harmless(root)}: {_shown(others)}. Mount it, or give --store."
+            raise MountError(told, Exit.REFUSED)
+        thread = _in_store(root, wanted)
     for place, ids in listings.items():
         if begins(ids, thread):
             click.echo(os.fsencode(os.path.join(place, "threads", thread)))
             return
-    told = f"Thread {thread} is in no mount: {harmless(', '.join(listings))} {_SHOW[len(listings) > 1]} another store."
-    raise MountError(told, Exit.REFUSED)
+    raise MountError(f"Thread {thread} is not in {harmless(', '.join(listings))} yet: try again.", Exit.REFUSED)
 
 
-_SHOW = ("shows", "show")
-
-
-def _places(mountpoint: str | None) -> list[str]:
-    """The mounts that are looked into, the newest first."""
-    with open("/proc/self/mountinfo", "rb") as file:
-        mounts = [mount.mountpoint for mount in reversed(mounttable.parse(file.read())) if mount.is_ours]
+def _mounts(mountpoint: str | None) -> list[Mount]:
+    """The mounts that are looked into, the oldest first; never none."""
+    mounts = mounttable.ours()
     if mountpoint is None:
         if not mounts:
             raise MountError("Nothing is mounted by rolloutfs: rolloutfs mount ~/threads", Exit.MOUNTPOINT)
         return mounts
-    place = os.path.abspath(mountpoint)
-    folder, name = os.path.split(place)
+    folder, name = os.path.split(os.path.abspath(mountpoint))
     place = os.path.join(os.path.realpath(folder), name)
-    if place not in mounts:
-        raise MountError(
-            f"{harmless(mountpoint)} is no mountpoint of rolloutfs: see rolloutfs status.", Exit.MOUNTPOINT
-        )
-    return [place]
+    for mount in mounts:
+        if mount.mountpoint == place:
+            return [mount]
+    raise MountError(f"{harmless(mountpoint)} is no mountpoint of rolloutfs: see rolloutfs status.", Exit.MOUNTPOINT)
 
 
-def _threads(place: str) -> list[str] | None:
+def _refuse_what_others_have(root: str, others: list[Mount], wanted: str | None) -> None:
+    """Raise when the beginning of an id is that of a thread of another store, which may be an old copy of this one."""
+    if not wanted or not _ID.fullmatch(wanted):
+        return
+    having = [mount for mount in others if begins(_threads(mount.mountpoint, PATIENCE) or [], wanted.lower())]
+    if having:
+        told = f"{quoted(wanted)} is in no mount of {harmless(root)}, but {_shown(having)}: give its store as --store."
+        raise MountError(told, Exit.REFUSED)
+
+
+def _shown(mounts: list[Mount]) -> str:
+    return ", ".join(f"{harmless(one.mountpoint)} shows {harmless(one.store or 'another store')}" for one in mounts)
+
+
+def _threads(place: str, patience: float) -> list[str] | None:
     """The threads of a mount; None when it doesn't answer. Asked by a thread, which may have to be left."""
     answer: list[list[str]] = []
 
@@ -63,7 +87,7 @@ def _threads(place: str) -> list[str] | None:
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    thread.join(PATIENCE * 10)  # a large store is read only now
+    thread.join(patience)
     return answer[0] if answer else None
 
 

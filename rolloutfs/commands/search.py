@@ -52,6 +52,8 @@ def search(store: str, words: Sequence[str], count: int, *, as_json: bool) -> No
         elif hits:
             short = ShortIds(its.store.thread_ids()).all_of(iter(hit.thread_id for hit in hits))
             show(_COLUMNS, (_row(hit, short) for hit in hits))
+        if not hits:
+            say("Nothing was found.", is_error=True)
 
 
 def _hits(its: Opened, query: Query, count: int) -> list[Hit]:

@@ -42,7 +42,7 @@ def _mount(one: Mounted) -> Json:
     server = one.server
     return {
         "mountpoint": one.mountpoint,
-        "store": None if server is None else server.store,
+        "store": one.store,
         "pid": None if server is None else server.pid,
         "since": None if server is None else utc(server.since),
         "answers": one.answers,
@@ -54,7 +54,7 @@ def _sentence(one: Mounted) -> str:
     server = one.server
     served = "by a process that is gone or not ours to see" if server is None else f"by process {server.pid}"
     since = "" if server is None or not server.since else f" since {local(server.since)}"
-    store = "" if server is None or server.store is None else f" shows {server.store},"
+    store = "" if one.store is None else f" shows {one.store},"
     return f"{one.mountpoint}{store} served {served}{since}: {'answers' if one.answers else one.why}"
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -37,23 +39,83 @@ def completed(store: Path, incomplete: str) -> list[str]:
 
 
 def test_threads_and_names(corpus: Corpus, ask: Ask) -> None:
-    """Ids in any case, and names as they begin; nothing, and no error, where there is no store."""
+    """Ids in any case, names as they begin, and ids for names with a blank; nothing, and no error, without a store."""
     home = corpus("named.legacy").home
-    everything = completed(home, "")
-    assert {"New name", "First name"} < set(everything)
-    ids = [one for one in everything if "name" not in one and len(one) == 36]
+    ids = completed(home, "")
+    assert {len(one) for one in ids} == {36}
     assert completed(home, ids[0][:20].upper()) == [ids[0]]
-    assert completed(home, "New") == ["New name"]
+    (thread,) = completed(home, "New")
+    (home / "session_index.jsonl").write_text(f'{{"id":"{thread}","thread_name":"New-name_1.2/x"}}\n')
+    assert completed(home, "New") == ["New-name_1.2/x"]
     assert completed(home / "none", "") == []
 
 
-def test_no_hostile_names(sample: SampleStore, ask: Ask) -> None:
-    """A name that a terminal would obey is not offered."""
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "x\x1b[31m",
+            HOSTILE,
+            "fix bug",
+            "fixbug;touch ${HOME}/x",
+            "a$(touch x)",
+            "a`touch x`",
+            "a|b",
+            "a&b",
+            "a>b",
+            "a<b",
+        ),
+        *(
+            "a*",
+            "a?",
+            "a[b]",
+            "{a,b}",
+            "~root",
+            "-rf",
+            "--help",
+            "=ls",
+            "a=b",
+            "a:b",
+            "a@b",
+            "a'b",
+            'a"b',
+            "a\\b",
+            "a#b",
+        ),
+        *("#a", "!!", "a^b", "%1", "a\tb", "a\nb", "größe", "a(b)", "a,b"),
+    ],
+)
+def test_no_hostile_names(name: str, sample: SampleStore) -> None:
+    """For a name that means something to a shell, a terminal or readline the id of its thread is offered; in bash what
+    is offered is one word that means itself.
+    """
     thread = sample.add(1)
-    index = sample.root / "session_index.jsonl"
-    index.write_text(f'{{"id":"{thread}","thread_name":"x\\u001b[31m"}}\n')
+    (sample.root / "session_index.jsonl").write_text(json.dumps({"id": thread, "thread_name": name}) + "\n")
     assert completed(sample.root, "") == [thread]
-    assert HOSTILE not in completed(sample.root, "a")
+    assert completed(sample.root, name[:1]) == [thread]
+
+
+def test_bash_inserts_nothing_that_it_would_obey(sample: SampleStore, ask: Ask, tmp_path: Path) -> None:
+    """What the script for bash answers for names from logs is taken by a shell as it stands, and nothing is run."""
+    names = {"fixbug;touch ${PWD}/run", "fix$(touch run)", "fix bug *", "fix-it", "fix\nit"}
+    threads = {sample.add(number): name for number, name in enumerate(names)}
+    lines = (json.dumps({"id": thread, "thread_name": name}) + "\n" for thread, name in threads.items())
+    (sample.root / "session_index.jsonl").write_text("".join(lines))
+    script = tmp_path / "script"
+    script.write_text(ask("completion", "bash").out)
+    (tmp_path / "empty").mkdir()
+    asks = f"""
+        source {script}
+        COMP_WORDS=(rolloutfs show fix) COMP_CWORD=2
+        _rolloutfs_completion rolloutfs
+        eval "printf '%s\\n' ${{COMPREPLY[*]}}"
+    """
+    here = {**os.environ, "CODEX_HOME": str(sample.root), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", asks], cwd=tmp_path / "empty", env=here, capture_output=True, text=True, timeout=60, check=True
+    )
+    expected = {"fix-it", *(thread for thread, name in threads.items() if name != "fix-it")}
+    assert (set(done.stdout.splitlines()), done.stderr, os.listdir(tmp_path / "empty")) == (expected, "", [])
 
 
 @pytest.mark.parametrize("command", [command.name for command in questions.COMMANDS])
@@ -64,6 +126,15 @@ def test_help(command: str, ask: Ask) -> None:
     assert "Exit codes: 0" in told
     assert f"  {command} " in ask("--help").out
     assert ask(command, "--no-such-option", code=2).out == ""
+
+
+@pytest.mark.parametrize("command", ["umount", "index", "service", "service install", "service uninstall"])
+def test_help_of_what_changes_something(command: str, ask: Ask) -> None:
+    """The examples are of this command and of no other one of ours; the exit codes are there."""
+    examples, _, codes = ask(*command.split(), "--help").out.partition("Examples:")[2].partition("Exit codes:")
+    named = re.findall(r"rolloutfs ([a-z]+) ", examples)
+    assert set(named) == {command.split()[0]}
+    assert "  6  a dead mount" in codes
 
 
 def test_the_readme_names_commands_that_exist() -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import say
+from rolloutfs import mounttable
+from tests.commands.conftest import assert_harmless, say
 from tests.mount.conftest import DEADLINE, Lab
-from tests.tree.sample import meta
+
+HOSTILE_NAMES = (b"a, b=c\\054\\ d", "é\u202e\n東 #1".encode(), b"\xff\x1b[31m,ro")
 
 
 def test_the_folder_of_a_thread(lab: Lab) -> None:
@@ -32,16 +37,45 @@ def test_the_folder_of_a_thread(lab: Lab) -> None:
     assert "There is no thread" in lab.run("path", "nobody", *at, code=8).stderr
 
 
-def test_a_thread_that_is_in_no_mount(lab: Lab, tmp_path: Path) -> None:
-    """A name in another store than the mounted one is told, not made up."""
-    lab.sample.add(1)
-    lab.mount()
-    thread = lab.sample.add(1).replace("01a22938", "0badcafe")
-    folder = tmp_path / "other" / "sessions" / "2026" / "11" / "29"
-    folder.mkdir(parents=True)
-    (folder / f"rollout-2026-11-29T21-00-00-{thread}.jsonl").write_bytes(meta(thread))
-    at = ("--mountpoint", lab.mountpoint, "--store", tmp_path / "other")
-    assert "is in no mount" in lab.run("path", thread, *at, code=8).stderr
+def test_mounts_of_other_stores_are_left_out(lab: Lab, tmp_path: Path) -> None:
+    """Of a store and its backup, both mounted, the one is taken that is asked for, by id, name or folder; of two mounts
+    of one store the older one; when only the backup is mounted, that is told.
+    """
+    here = str(lab.folder)
+    thread = lab.sample.add(1, "one", cwd=here)
+    say(lab.sample, thread, "one")
+    (lab.sample.root / "session_index.jsonl").write_text(json.dumps({"id": thread, "thread_name": "a b"}) + "\n")
+    backup, places = tmp_path / "back, %20up\\ü", [tmp_path / name for name in ("of backup", "z", "a")]
+    shutil.copytree(lab.sample.root, backup)
+    for place in places:
+        place.mkdir()
+    own = str(lab.sample.root)
+
+    def folder(*words: str, home: str = own) -> str:
+        return lab.run("path", *words, CODEX_HOME=home).stdout.rstrip("\n")
+
+    try:
+        lab.run("mount", backup, places[0])
+        for word in (thread, thread[:8], "a b"):
+            told = lab.run("path", word, code=8, CODEX_HOME=own).stderr
+            assert str(places[0]) in told
+            assert f"shows {backup}" in told
+        assert f"{places[0]} shows {backup}, served" in lab.run("status", CODEX_HOME=own).stdout
+        for place in places[1:]:
+            lab.run("mount", lab.sample.root, place)
+        for words in ((thread,), (thread[:30],), ("a b",), ()):
+            assert folder(*words) == folder(*words, "--store", own)
+            assert folder(*words) == f"{places[1]}/threads/{thread}"
+            assert folder(*words, "--store", str(backup)) == f"{places[0]}/threads/{thread}"
+            assert folder(*words, "--mountpoint", str(places[0])) == f"{places[0]}/threads/{thread}"
+            assert folder(*words, "--mountpoint", str(places[2]), home="/none") == f"{places[2]}/threads/{thread}"
+        mixed = lab.run("path", thread, "--mountpoint", places[0], "--store", lab.sample.root, code=8)
+        assert f"shows {backup}" in mixed.stderr
+        lab.run("umount", places[1])
+        assert folder(thread) == f"{places[2]}/threads/{thread}"
+    finally:
+        for place in places:
+            lab.run("umount", place, code=None)
 
 
 def test_no_mount(lab: Lab) -> None:
@@ -90,15 +124,41 @@ def test_status(background: bool, lab: Lab) -> None:
 
 @pytest.mark.parametrize("words", [("{store}", "mnt"), ("--read-only", "{store}", "mnt"), ("-o", "ro", "mnt")])
 def test_status_of_relative_paths(words: tuple[str, ...], lab: Lab) -> None:
-    """A store that was given relative to the folder of whoever mounted it is told as it lies; an option's value is
-    no store.
-    """
+    """A store that was given relative to the folder of whoever mounted it, or not at all, is told as it lies."""
     store = lab.sample.root.relative_to(lab.folder)
     try:
         lab.run("mount", *(word.format(store=store) for word in words), CODEX_HOME=str(lab.sample.root))
         told = status(lab)
-        assert told["store"] == (str(lab.sample.root) if "{store}" in words else None)
-        assert told["answers"] is True
+        assert (told["store"], told["answers"]) == (str(lab.sample.root), True)
+    finally:
+        lab.run("umount", lab.mountpoint, code=None)
+
+
+@pytest.mark.parametrize("passthrough", [False, True])
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_status_of_any_name(name: bytes, passthrough: bool, lab: Lab) -> None:
+    """The store stands in the kernel's table, whatever it is called, also for a mount of which the kernel reads files
+    by itself; for people it is harmless.
+    """
+    lab.sample.add(1)
+    store = os.fsencode(lab.folder) + b"/" + name
+    os.rename(lab.sample.root, store)
+    try:
+        words = ["mount", "--passthrough" if passthrough else "--no-passthrough", store, lab.mountpoint]
+        told = subprocess.run(  # which repeats the name as it was given
+            [sys.executable, "-m", "rolloutfs", *words],
+            env=lab.environment,
+            cwd=lab.folder,
+            capture_output=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert told.returncode == 0, told.stderr
+        found = mounttable.find(str(lab.mountpoint))
+        assert found is not None
+        assert os.fsencode(found.source) == store
+        assert status(lab)["answers"] is True
+        assert_harmless(lab.run("status").stdout)
     finally:
         lab.run("umount", lab.mountpoint, code=None)
 

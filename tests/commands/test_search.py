@@ -26,9 +26,9 @@ Places = set[tuple[str, str, int]]
 
 
 def tokens(text: str) -> list[str]:
-    """What a person calls words: letters and digits, without case and accents."""
+    """What a person calls words: letters and digits, without case and accents, and Chinese characters."""
     bare = "".join(one for one in unicodedata.normalize("NFD", text.lower()) if unicodedata.category(one) != "Mn")
-    return re.findall(r"[^\W_]+", bare)
+    return re.findall(r"[\u4e00-\u9fff]|[^\W_\u4e00-\u9fff]+", bare)
 
 
 def has_phrase(text: str, phrase: str, *, prefix: bool = False) -> bool:
@@ -164,7 +164,8 @@ def test_bad_queries(words: tuple[str, ...], told: str | None, sample: SampleSto
     answer = ask("search", "--store", sample.root, "--", *words, code=0 if told is None else 2)
     assert (told or "") in answer.err
     assert answer.out == ""
-    assert answer.err.count("\n") == (told is not None)
+    assert answer.err.count("\n") == 1
+    assert told is not None or answer.err == "Nothing was found.\n"
     assert not re.search(r"sqlite|fts5|syntax", answer.err, re.IGNORECASE)
     assert_harmless(answer.err)
 
@@ -181,6 +182,27 @@ def test_nothing_typed_is_syntax(word: str, is_found: bool, sample: SampleStore,
     """Operators of FTS5 and SQL are words like others."""
     sample.add(1, "hello or not text" if is_found else "hello")
     assert bool(places(ask, sample.root, word)) == is_found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("修复数据库迁移的测试。", ["数据库", "迁移", "测试", "库迁*", "修复 测试", '"数据库迁移"']),
+        ("データベースの移行ガ\u3099", ["データ", "移行", "ベース"]),
+        ("데이터베이스를 고쳤다", ["데이터", "베이스", "고쳤"]),
+        ("fix数据库v2 の𠮷野家", ["fix", "数据", "v2", "fix数据库", "𠮷野"]),
+    ],
+)
+def test_scripts_without_blanks(text: str, words: list[str], sample: SampleStore, ask: Ask) -> None:
+    """Parts of what is written without blanks are found, and shown with what is around; other characters are not."""
+    sample.add(1, "x" * 5, f"{'前' * 200} {text}", "nothing")
+    for word in words:
+        (hit,) = ask("search", "--store", sample.root, "--json", "--", *word.split()).objects
+        assert word.strip('"*').split()[0] in hit["snippet"]
+        assert len(hit["snippet"]) < 170
+    assert places(ask, sample.root, "据数") == places(ask, sample.root, "数据馆") == set()
+    sample.replace(thread_id(1), "other")
+    assert places(ask, sample.root, words[0]) == places(ask, sample.root, "前") == set()
 
 
 def test_hostile_texts(sample: SampleStore, ask: Ask) -> None:

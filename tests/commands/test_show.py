@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from threadstore.projection import View
 
-from tests.commands.conftest import HOSTILE, Ask, OpenStore, assert_harmless
+from tests.commands.conftest import HOSTILE, Ask, OpenStore, assert_harmless, say
 from tests.conftest import CopyStore, Corpus
 from tests.core.reading import content
 from tests.mount.conftest import DEADLINE, Lab
@@ -161,3 +161,17 @@ def test_damage_stays_as_it_is(sample: SampleStore, ask: Ask, capfdbinary: pytes
     with sample.path(thread).open("ab") as file:
         file.write(message("again").replace(b"again", b"ag\\u001bain"))
     assert "ag\\u001bain" in ask("show", thread, "full_history.jsonl", "--store", sample.root).out
+
+
+def test_one_turn_is_no_turns(sample: SampleStore, ask: Ask) -> None:
+    """A refusal counts turns as people do."""
+    thread = sample.add(1, "one")
+    say(sample, thread, "one")
+    told = ask("fork", "--store", sample.root, thread, "before", "3", code=8).err
+    assert "The thread has 1 turn; see" in told
+
+
+def test_help_lists_all_files(ask: Ask) -> None:
+    """Every derived file that can be shown is named."""
+    told = ask("show", "--help").out.partition("Files: ")[2].partition("Examples:")[0]
+    assert set(told.replace(",", " ").split()) == {*(view.value for view in View), "lineage.json"}

@@ -349,6 +349,17 @@ def test_a_revert_is_marked(tmp_path: Path) -> None:
     assert "dropped" not in found
 
 
+def test_the_undo_of_a_revert_is_marked(tmp_path: Path) -> None:
+    """A thread that goes on from the very end of its older log was taken forward again."""
+    old = Log(True).turn("a", "kept").turn("b", "back again")
+    new = Log(True, rollout=thread_id(9), base=old.end()).turn("c", "next")
+    store = Store(Store(tmp_path / "home", old).root)
+    store.write(rollout_name(THREAD, thread_id(9), "2026-11-29T11-00-00"), new.data)
+    found = store.read(View.TRANSCRIPT).decode()
+    assert headings(found) == ["Turn 1", "Turn 2", "Undo of a revert", "Turn 3"]
+    assert "back again" in found
+
+
 def test_a_fork_of_nothing(tmp_path: Path) -> None:
     """A fork from before the first turn inherits nothing, and says so at once."""
     assert headings(text(tmp_path, Log(True, meta={"forked_from_id": thread_id(7)}).turn("a", "x"))) == [

@@ -67,7 +67,7 @@ def recipes() -> dict[str, Recipe]:
 RECIPES = recipes()
 #: What stands in the file under the hand of the tests below.
 TESTED = {"Recipes", *(f"{what} with {tool}" for what in ("Back up", "Restore") for tool in TOOLS)}
-PLAIN = ("Find a lost thread", "Compare two forks", "Undo a revert")
+PLAIN = ("Find a lost thread", "Compare two forks", "Undo a revert", "Copy the threads of a project")
 
 
 @dataclass(frozen=True, slots=True)

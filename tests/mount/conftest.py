@@ -93,6 +93,8 @@ class Lab:
 
     def run(self, *arguments: str | Path, code: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run the command line to its end."""
+        if arguments[0] in ("fork", "revert", "compact"):
+            self.watch()
         result = subprocess.run(
             [sys.executable, "-m", "rolloutfs", *map(str, arguments)],
             env={**self.environment, **environment},

@@ -259,7 +259,7 @@ class Reader:
         if self._held:
             held = chance.choice(self._held)
             data = _whole(held.descriptor)
-            assert data.startswith(held.content), f"{held.path} was replaced under an open handle"
+            assert data.startswith(held.content), f"{held.path}, open: {_difference(held.content, data)}"
             held.content = data
 
     def listing(self, thread: str, name: str, chance: random.Random) -> None:
@@ -378,3 +378,9 @@ def _size(made: Made) -> int:
     if isinstance(made.content, bytes):
         return len(made.content)
     return -made.content if made is GONE else 0
+
+
+def _difference(before: bytes, now: bytes) -> str:
+    """Where the content of a handle differs from what it was."""
+    at = next((at for at, pair in enumerate(zip(before, now, strict=False)) if pair[0] != pair[1]), len(now))
+    return f"of {len(before)} bytes now {len(now)}, at {at} {before[at : at + 80]!r} became {now[at : at + 80]!r}"

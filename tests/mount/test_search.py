@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import re
 import subprocess
 from collections.abc import Iterator
 from itertools import pairwise
@@ -23,9 +24,10 @@ from tests.commands.test_search import tokens
 from tests.conftest import CopyStore
 from tests.mount.clients import mounted, outcome, run, serving
 from tests.mount.conftest import Lab, until
-from tests.tree.sample import message, meta
+from tests.tree.sample import message, meta, thread_id
 
 QUERIES = 200
+LATE = "2026-11-29T23:30:00.000Z"
 
 
 class Said(NamedTuple):
@@ -308,3 +310,28 @@ def test_strays(lab: Lab) -> None:
             with pytest.raises(FileNotFoundError):
                 os.stat(lab.mountpoint / folder / name)
     assert (lab.mountpoint / "search/problems.jsonl").read_bytes() == b""
+
+
+@pytest.mark.parametrize(("zone", "day", "other"), [("UTC", 29, 30), ("Europe/Berlin", 30, 29)])
+def test_days_of_the_zone(zone: str, day: int, other: int, lab: Lab) -> None:
+    """since: and until: are days of the mount's zone, as the dates in the names of links are, whatever TZ says."""
+    lab.sample.add(1, "needle")
+    log = lab.sample.path(thread_id(1))
+    log.write_bytes(re.sub(rb"2026-11-29T21:..:..\.[0-9]*Z?", LATE.encode(), log.read_bytes()))
+    lab.mount("--zone", zone, TZ="Pacific/Kiritimati")
+    (link,) = [name for name in whole(lab, f"needle since:2026-11-{day} until:2026-11-{day}") if name[0].isdigit()]
+    assert link == f"001-2026-11-{day}"
+    assert whole(lab, f"needle since:2026-11-{other} until:2026-11-{other}") == ["hits.jsonl"]
+
+
+def test_names_of_files(lab: Lab) -> None:
+    """What can't be looked up as it stands, a leading dot or the README's own name, is a query between quotation
+    marks.
+    """
+    lab.sample.add(1, "see .gitignore and README.md")
+    lab.mount()
+    for query in ('".gitignore"', '"README.md"'):
+        (hit,) = hits(lab, query)
+        assert hit["snippet"] == "see .gitignore and README.md"
+    assert (lab.mountpoint / "search/README.md").is_file()
+    assert not (lab.mountpoint / "search/.gitignore").exists()

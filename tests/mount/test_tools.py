@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from threadstore.projection import FamilyView
 
+from tests.conftest import CopyStore
 from tests.mount.clients import (
     CUT,
     assert_alike,
@@ -430,3 +431,23 @@ def test_tools_of_an_unprivileged_user(trees: Trees) -> None:
         counts = output[1 : 1 + len(AS_NOBODY)]
         assert all(int(count) > 0 for count in counts)
         assert output[1 + len(AS_NOBODY) :] == [f"{NOBODY}:700", f"{NOBODY}:400"]
+
+
+@pytest.mark.parametrize("name", ["revert_once.paginated", "compressed.paginated"])
+def test_places_in_transcripts(name: str, copy_store: CopyStore, tmp_path: Path) -> None:
+    """What a transcript says where a revert dropped something is read as the README of the mount says."""
+    home = copy_store(name).home
+    with serving(tmp_path / "lab", home) as lab, mounted(lab):
+        told = (
+            run("grep -ho 'What had followed: `[^`]*' threads/*/transcript.md", lab.mountpoint).decode().split("`")[1]
+        )
+        path, _, offset = told.rpartition(":")
+        if path.endswith(".zst"):
+            path = f"threads/*/rollouts/{path.rpartition('/')[2].removesuffix('.zst')}"
+        else:
+            path = f"store/{path}"
+        read = run(f"tail -c +{int(offset) + 1} {path}", lab.mountpoint)
+        (whole,) = {run(f"cat {path}", lab.mountpoint)}
+        assert read == whole[int(offset) :]
+        assert whole[int(offset) - 1 : int(offset) + 1] == b"\n{"
+        assert b"task_started" in read

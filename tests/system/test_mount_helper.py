@@ -5,6 +5,7 @@ There the tests may put a line into fstab, a user into passwd and a helper where
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -184,6 +185,25 @@ def test_a_line_of_fstab(agents: Lab, options: str) -> None:
     os.chown(agents.sample.root, 0, 0)  # so that it is the option that counts
     done = inside(agents, script, fstab=f"{fstab}{options} 0 0\n")
     assert (done.stdout.split(), done.stderr) == (["601", "0"], "")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_status_tells_what_mount_made(agents: Lab, way: str) -> None:
+    """The store and the server of a mount that fstab has made, by each way; and `mount -a` knows that it is there."""
+    fstab = f"{agents.sample.root} {agents.mountpoint} {WAYS[way][1]} ro 0 0\n"
+    script = f"""
+        mount -a || exit 90
+        mount -a || exit 91
+        grep -c " $M " /proc/mounts
+        pgrep -u {AGENT} -f "$M" | head -1
+        {Path(sys.executable).with_name("rolloutfs")} status --json
+        umount $M || exit 92
+        """
+    done = inside(agents, script, way, fstab=fstab)
+    assert (done.returncode, done.stderr) == (0, "")
+    count, server, told = done.stdout.splitlines()
+    (mount,) = (one for one in json.loads(told)["mounts"] if one["mountpoint"] == str(agents.mountpoint))
+    assert (count, mount["store"], mount["pid"]) == ("1", str(agents.sample.root), int(server))
 
 
 def test_root_may_stay_root(agents: Lab) -> None:
