@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -51,7 +52,7 @@ class Witness:
     root: Path
     around: Path | None = None
     facts: dict[str, Fact] = field(init=False)
-    outside: dict[str, tuple[int, ...]] = field(init=False)
+    outside: dict[str, tuple[Fact, int]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.around = self.around or self.root.resolve().parent
@@ -77,13 +78,15 @@ class Witness:
         wrong = self.lost()
         assert not wrong, "\n".join(wrong)
 
-    def _beside(self) -> dict[str, tuple[int, ...]]:
-        """What tells that the files beside a store are as they were: a ctime can't be set, hashes would take longer."""
+    def _beside(self) -> dict[str, tuple[Fact, int]]:
+        """The content of every file beside a store, and its ctime, which nobody can set: the same bytes written again
+        are a touch, too.
+        """
         assert self.around is not None
         if not any(part.startswith("pytest-of-") for part in self.around.parts[:-2]):
             return {}
         store = {self.root.resolve(), *(path.resolve() for path in self.root.iterdir() if path.is_symlink())}
-        found: dict[str, tuple[int, ...]] = {}
+        found: dict[str, tuple[Fact, int]] = {}
         for at, folders, files in os.walk(self.around):
             here = Path(at)
             folders[:] = [
@@ -93,8 +96,8 @@ class Witness:
             ]
             for path in (here / name for name in files if not name.endswith(_OWN)):
                 status = path.lstat()
-                times = (status.st_mtime_ns, status.st_ctime_ns)
-                found[str(path.relative_to(self.around))] = (status.st_ino, status.st_size, *times)
+                content = _content(path) if stat.S_ISREG(status.st_mode) else b"%o" % status.st_mode
+                found[str(path.relative_to(self.around))] = Fact.of(content), status.st_ctime_ns
         return found
 
 

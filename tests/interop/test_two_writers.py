@@ -22,6 +22,7 @@ from tests.interop.conftest import EVERYTHING, FRESH, MakeHome
 from tests.interop.following import Following, lines, open_store, remembered
 from tests.interop.model_server import ModelServer
 from tests.interop.untouched import fingerprint
+from tests.witness import Witness
 
 _ROUNDS = 200 if EVERYTHING else 15
 _RACERS = 4
@@ -110,6 +111,7 @@ def test_races(
         racer(home, thread_id, operations[at % len(operations) :] + operations[: at % len(operations)])
         for at in range(_RACERS)
     ]
+    witness = Witness(home)  # the racers' own processes have none
     forks: list[str] = []
     won = 0
     try:
@@ -143,6 +145,7 @@ def test_races(
             process.wait(30)
             assert process.stdout is not None
             process.stdout.close()
+    witness.check()
     assert won >= _ROUNDS // 2
     assert not list(home.rglob("*.partial"))
     assert all(is_sound(path) for path in home.rglob(f"rollout-*{thread_id}*.jsonl"))

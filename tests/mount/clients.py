@@ -102,6 +102,7 @@ def serving(folder: Path, root: Path) -> Iterator[Lab]:
         yield lab
     finally:
         lab.clean_up()
+    lab.check()
     assert lab.logs() == "", "the server wrote lines that the test doesn't know of"
 
 

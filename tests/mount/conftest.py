@@ -77,6 +77,11 @@ class Lab:
         if self.witness is None:
             self.witness = Witness(self.sample.root, self.folder / "home")
 
+    def check(self) -> None:
+        """Fail when one was, unless the test does such things itself."""
+        if self.witness is not None and not self.edits:
+            self.witness.check()
+
     @property
     def environment(self) -> dict[str, str]:
         """An environment in which nothing of the user's own is read or written."""
@@ -212,8 +217,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield lab
     finally:
         lab.clean_up()
-    if lab.witness is not None and not lab.edits:
-        lab.witness.check()
+    lab.check()
     unexpected = [line for line in lab.logs().splitlines() if line and not any(text in line for text in lab.expected)]
     if lab.expected and unexpected and "Traceback" in lab.logs() and any("Traceback" in text for text in lab.expected):
         unexpected = []  # the lines of an announced traceback

@@ -63,6 +63,11 @@ def test_a_mount_tells_when_it_can_be_used_and_when_it_ends(
         listening.recv(1)
 
 
+def is_forgotten(server: int) -> bool:
+    """No child of a server knows of the manager. Each has the environment of its parent until it runs its own program."""
+    return not any(b"NOTIFY_SOCKET" in environment(pid) for pid in children(server))
+
+
 def test_no_child_inherits_the_socket(lab: Lab, manager: tuple[socket.socket, str]) -> None:
     """A worker, and what a worker or a summarizer would start, must not speak in the name of the mount."""
     listening, address = manager
@@ -73,7 +78,7 @@ def test_no_child_inherits_the_socket(lab: Lab, manager: tuple[socket.socket, st
     told(listening)
     assert b"NOTIFY_SOCKET" in environment(server.pid)
     until(lambda: children(server.pid), "a worker starts")
-    assert not [pid for pid in children(server.pid) if b"NOTIFY_SOCKET" in environment(pid)]
+    until(lambda: is_forgotten(server.pid), "no child knows of the manager")
     assert write(lab.thread(thread) / "compact", b'{"strategy":"auto"}') == 0
     until(lambda: operations(lab), "the summary is written")
     assert "PATH=" in seen.read_text()
@@ -106,12 +111,7 @@ def test_a_mount_in_the_background_hands_nothing_on(lab: Lab, manager: tuple[soc
     lab.run("mount", lab.sample.root, lab.mountpoint, NOTIFY_SOCKET=address)
     server = lab.background_server()
     until(lambda: children(server), "a worker starts")
-
-    def have_none() -> bool:
-        """A child has the environment of its parent until it runs its own program."""
-        return not any(b"NOTIFY_SOCKET" in environment(pid) for pid in children(server))
-
-    until(have_none, "no child knows of the manager")
+    until(lambda: is_forgotten(server), "no child knows of the manager")
     lab.run("umount", lab.mountpoint)
     listening.setblocking(False)
     with pytest.raises(BlockingIOError):
