@@ -11,6 +11,8 @@ Rules, and where they come from:
   which the kernel walks the path once more with fresh look-ups (`LOOKUP_REVAL` in fs/namei.c) and opens the new
   inode; the program sees nothing. The file returns to its own number when neither is open any more: to `tail -F`
   another number is another file, which it would print from its beginning.
+* The page with the end of a file is filled up with zeros in the kernel's cache, and a greater size makes these look
+  like content until the page is gone. So of an open file the pages are dropped first, and the size is told then.
 * The kernel may read a large raw file by itself (`backings`). Opens of both kinds of one inode can't coexist, so that
   is decided when it has no handle; such a handle reads what the file holds, without a guard against changes in place.
 * Two bounds on memory: projections are kept by weight, what is known about files by number.
@@ -23,9 +25,11 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import trio
 from threadstore.errors import StoreError
 from threadstore.projection import Basis, FamilyView, Projection, StoreView, View
 
@@ -64,7 +68,8 @@ class Announced(NamedTuple):
 @dataclass(slots=True)
 class _Open:
     """An inode with handles. `frozen`: its content is no longer that of the file. `seen`: when it last was (s,
-    monotonic). `backing`: the number of the file that the kernel reads instead of asking us.
+    monotonic). `backing`: the number of the file that the kernel reads instead of asking us. `shown`: the size in bytes
+    that the kernel may know; none of its pages was made when there were fewer. It grows under `growing`.
     """
 
     reader: Reader
@@ -72,6 +77,11 @@ class _Open:
     handles: int = 0
     frozen: bool = False
     backing: int | None = None
+    shown: int = 0
+    growing: trio.Lock = field(default_factory=trio.Lock)
+
+    def __post_init__(self) -> None:
+        self.shown = self.reader.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,14 @@ def _name(path: str) -> str:
 
 
 Times = Callable[[Node, Version], tuple[int, int]]
+
+
+async def _no_pages(ino: int) -> None:
+    """Drops the pages of an inode where there is no kernel."""
+
+
+def _no_matter(thread: str) -> None:
+    """Hears of a thread of which a file has got another number."""
 
 
 class Contents:
@@ -121,6 +139,8 @@ class Contents:
         self._operations = operations  # the path of the journal
         self.backings: Backings | None = None  # where the kernel may read files by itself
         self._times = times
+        self.drop_pages: Callable[[int], Awaitable[None]] = _no_pages  # all that the kernel has of an inode
+        self.moved: Callable[[str], None] = _no_matter
         self.turns = TurnFolders(engine, tree)
         self._fds = OpenFiles(files)
         self._known: Recent[int, Derived] = Recent(KNOWN)
@@ -152,8 +172,9 @@ class Contents:
         return [inodes.with_epoch(node.ino, number) for number in range((self._highest.get(node.ino) or 0) + 1)]
 
     def announced(self, ino: int) -> Announced | None:
-        """What the kernel was told last, if we remember it."""
-        return self._announced.get(ino)
+        """What the kernel was told last, if we remember it; of an open inode, its size in any case."""
+        told, state = self._announced.get(ino), self._open.get(ino)
+        return told if state is None else (told or Announced(0, 0, 0))._replace(size=state.shown)
 
     def is_open(self, ino: int) -> bool:
         """True for an inode with handles."""
@@ -168,21 +189,24 @@ class Contents:
         """The exact attributes of a file's inode, computed if they have to be. Never fails for one that is open."""
         state = self._open.get(ino)
         if state is not None and state.frozen:
-            return self._frozen(ino)
+            return await self._kept(ino, state)
         try:
             version = await self._version(node, with_extents=state is not None)
             if state is None and ino in self._open:  # opened meanwhile
                 version = await self._version(node, with_extents=True)
+            state = self._open.get(ino)
+            follows = state is None or await self._follows(ino, state, node, version)
         except (KeyError, OSError, StoreError):
-            if ino in self._open:  # gone or damaged: who has it open keeps what they have
-                return self._frozen(ino)
+            state = self._open.get(ino)
+            if state is not None:  # gone or damaged: who has it open keeps what they have
+                return await self._kept(ino, state)
             raise
-        state = self._open.get(ino)
         if state is None:
             return self._tell(ino, node, version, version.size)
-        if not self._follows(ino, state, version):
-            return self._frozen(ino)
-        return self._tell(ino, node, version, state.reader.size)
+        if not follows:
+            return await self._kept(ino, state)
+        told = self._tell(ino, node, version, state.shown)
+        return told if state.shown == state.reader.size else await self._shown(ino, state, told)
 
     async def settle(self, node: Node) -> None:
         """Before a look-up is answered: if an open inode's content was replaced, move the file to another number."""
@@ -195,7 +219,8 @@ class Contents:
             return
         state = self._open.get(ino)
         if state is not None:
-            self._follows(ino, state, version)
+            with suppress(KeyError, OSError, StoreError):
+                await self._follows(ino, state, node, version)
 
     def heirs(self, path: str) -> set[str]:
         """The threads that something was made for from a file of this name which isn't their selected rollout."""
@@ -253,6 +278,8 @@ class Contents:
             version = await self._version(node, with_extents=True)
             state = self._open.get(ino)
             if state is None:
+                if self._is_behind(ino, node, version):
+                    continue
                 try:
                     state = self._open[ino] = self._begin(node, version)
                 except OSError as error:
@@ -260,11 +287,18 @@ class Contents:
                         self._drop(node)
                         continue
                     raise
-            elif not self._follows(ino, state, version) and not self._may_have(state, who, node):
+            elif not await self._follows(ino, state, node, version) and not self._may_have(state, who, node):
                 raise OSError(errno.ESTALE, "The content was replaced")
+            elif self._open.get(ino) is not state:  # closed by all others meanwhile
+                continue
             self._retries.drop((who, node.ino))  # this walk has its answer; the next one begins anew
             return self._handle(ino, state, version, invalidate)
         raise OSError(errno.EIO, "The content is replaced faster than it can be opened")
+
+    def _is_behind(self, ino: int, node: Node, version: Version) -> bool:
+        """True for content that was being made when more of it was announced."""
+        told = self._announced.get(ino)
+        return told is not None and version.size < told.size and not self._lasts(node, version)
 
     def _begin(self, node: Node, version: Version) -> _Open:
         """Open an inode that has no handle."""
@@ -336,15 +370,30 @@ class Contents:
 
     # Epochs
 
-    def _follows(self, ino: int, state: _Open, version: Version) -> bool:
-        """True when an open inode shows this version; else it is frozen, and the file moves on."""
-        if not state.frozen and state.reader.follow(version):
-            state.seen = time.monotonic()
-            return True
+    async def _follows(self, ino: int, state: _Open, node: Node, version: Version) -> bool:
+        """True when an open inode shows this version; else it is frozen, and the file moves on.
+
+        A version that took long to make may be older than what the inode shows by now, which is no reason to freeze it.
+        """
+        for _ in range(_ATTEMPTS):
+            if state.frozen:
+                return False
+            if state.reader.follow(version):
+                state.seen = time.monotonic()
+                return True
+            if self._lasts(node, version):
+                break
+            version = await self._version(node, with_extents=True)
         if not state.frozen:
             state.frozen = True
-            self._choose(ino)
+            self.moved(node.thread)
+            if self._open.get(ino) is state:
+                self._choose(ino)
         return False
+
+    def _lasts(self, node: Node, version: Version) -> bool:
+        """False for a version of which we know that it is no longer that of the file."""
+        return not isinstance(version, Derived) or node.kind is not Kind.VIEW or self._holds(node, version.projection)
 
     def _choose(self, ino: int) -> None:
         """Find a number under which the file can be shown: the one it has while that is open, else the first one.
@@ -366,10 +415,22 @@ class Contents:
         else:
             self._epochs.pop(inodes.canonical(ino), None)
 
-    def _frozen(self, ino: int) -> Announced:
-        told = self._announced.get(ino)
-        size = self._open[ino].reader.size
-        return told._replace(size=size) if told is not None else Announced(size, 0, 0)
+    async def _kept(self, ino: int, state: _Open) -> Announced:
+        """What an open inode is that shows no file of the store any more."""
+        told = self._announced.get(ino) or Announced(0, 0, 0)
+        return await self._shown(ino, state, told)
+
+    async def _shown(self, ino: int, state: _Open, told: Announced) -> Announced:
+        """What the kernel may be told of an open inode that has grown: the pages with the end that it had go before."""
+        async with state.growing:
+            size = state.reader.size
+            if state.shown < size and state.backing is None:
+                await self.drop_pages(ino)
+            state.shown = size  # a file that the kernel reads by itself may also have been cut
+        told = told._replace(size=state.shown)
+        if self._open.get(ino) is state:
+            self._announced.put(ino, told)
+        return told
 
     # Versions
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, tzinfo
 
 import pyfuse3
+import trio
 from pyfuse3 import (
     EntryAttributes,
     FileHandleT,
@@ -93,6 +94,7 @@ class Operations(Refusing):
         self._door: Door | None = None
         self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._answers = Answers()
+        self.contents.drop_pages, self.contents.moved = _drop_pages, self._answers.forget
         self._heads: dict[str, str] = {}  # selected paths of the threads that have several rollouts
         self._heads_looked = freshness.Share()
         self._heads_moved = False
@@ -511,6 +513,21 @@ def _encoded(name: str) -> FileNameT:
 def _drop_entry(folder: Node, name: str) -> None:
     """Make the kernel look a name up again; done by a thread of pyfuse3's, since it would deadlock here (FUSE 6.2)."""
     pyfuse3.invalidate_entry_async(InodeT(folder.ino), FileNameT(os.fsencode(name)), 0, ignore_enoent=True)
+
+
+async def _drop_pages(ino: int) -> None:
+    """Make the kernel forget what it has of an inode, pages included. It waits for those that are being read, so
+    another thread does it while we answer the reads.
+    """
+    await trio.to_thread.run_sync(_forget_pages, ino, abandon_on_cancel=True)
+
+
+def _forget_pages(ino: int) -> None:
+    try:
+        pyfuse3.invalidate_inode(InodeT(ino), attr_only=False)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            log.warning("invalidate_inode failed: %s", error)
 
 
 def _invalidate(ino: int) -> None:

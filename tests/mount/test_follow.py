@@ -11,10 +11,12 @@ import os
 import re
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from threadstore.projection import View
@@ -23,7 +25,7 @@ from threadstore.store import ThreadStore
 
 from tests.conftest import CopyStore
 from tests.mount.clients import environment, mounted, need, run, serving
-from tests.mount.conftest import Lab, until
+from tests.mount.conftest import DEADLINE, Lab, until
 from tests.mount.plain import join, raw_files
 from tests.tree.sample import line, message
 
@@ -102,6 +104,55 @@ def served_home(folder: Path, home: Path) -> Iterator[Path]:
 
 
 # Appended
+
+
+_AGAIN = """
+import os, sys
+descriptor, before = os.open(sys.argv[1], os.O_RDONLY), b""
+while b"the end" not in before:
+    data = b""
+    while piece := os.pread(descriptor, 1 << 20, len(data)):
+        data += piece
+    assert data.startswith(before), (len(before), len(data), data[-200:])
+    assert data.endswith(b"\\n") and b"\\0" not in data, (len(before), len(data), data[-200:])
+    before = data
+"""
+_SIZES = """
+import os, sys
+size = 0
+while os.getppid() == int(sys.argv[2]):
+    before, size = size, os.stat(sys.argv[1]).st_size
+    if size != before:
+        print(size, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("name", "times"), [("rollouts/current", 1000), ("effective_history.jsonl", 150)])
+def test_a_reader_sees_no_byte_that_is_not_there_when_others_ask_for_the_size(lab: Lab, name: str, times: int) -> None:
+    """The kernel fills the last page of a file up with zeros, and shows them as soon as it is told that there is more.
+    Who reads a file that grows never sees any, however often others look at its size.
+    """
+    thread = lab.sample.add(1, "hello")
+    lab.mount()
+    path = lab.thread(thread) / name
+    reader = subprocess.Popen([sys.executable, "-c", _AGAIN, path], stderr=PIPE, text=True)
+    other = subprocess.Popen([sys.executable, "-c", _SIZES, path, str(os.getpid())], stdout=PIPE, text=True)
+    assert reader.stderr is not None
+    assert other.stdout is not None
+    try:
+        with lab.sample.path(thread).open("ab", buffering=0) as file:
+            for number in range(times):
+                assert other.stdout.readline()
+                file.write(message(f"say {number}", second=number))
+            file.write(message("the end", second=times))
+        errors = reader.communicate(timeout=DEADLINE)[1]
+        assert reader.returncode == 0, errors
+    finally:
+        for process in (reader, other):
+            process.kill()
+            process.wait()
+        reader.stderr.close()
+        other.stdout.close()
 
 
 @pytest.mark.parametrize("flag", ["-f", "-F"])
