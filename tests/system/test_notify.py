@@ -64,7 +64,7 @@ def test_a_mount_tells_when_it_can_be_used_and_when_it_ends(
 
 
 def is_forgotten(server: int) -> bool:
-    """No child of a server knows of the manager. Each has the environment of its parent until it runs its own program."""
+    """No child of a server knows of the manager. Each has its parent's environment until it runs its own program."""
     return not any(b"NOTIFY_SOCKET" in environment(pid) for pid in children(server))
 
 
