@@ -98,8 +98,7 @@ def ls_command(store: str | None, count: int, everything: bool, archived: bool, 
 _SHOW = """\
 \b
 Files: thread.json, turns.jsonl, effective_history.jsonl, model_input.jsonl, full_history.jsonl, world_state.json,
-transcript.md, pending_calls.jsonl, usage.json, problems.jsonl, lineage.json; of what reverts dropped: dropped.md,
-dropped_turns.jsonl
+transcript.md, pending_calls.jsonl, usage.json, problems.jsonl, lineage.json, dropped.md, dropped_turns.jsonl
 
 \b
 Examples:

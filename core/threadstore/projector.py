@@ -464,13 +464,16 @@ class _Passes:
         return self._projector.ends(self.subject, self.lineage)
 
     def basis(self, view: View) -> tuple[Basis, ...]:
-        """The files that a derived file was made from. A broken lineage may be mended by a file that we have not seen,
-        so what is said of it holds only now.
+        """The files that a derived file was made from, but for the thread's own older rollouts, which the store adds. A
+        broken lineage may be mended by a file that we have not seen, so what is said of it holds only now.
         """
         if self.error is not None or (view in _DROPPED and not self.ends.lasts):
             return ()
         own = tuple(file.basis for file in reversed(self.lineage.files))
-        return own + self.ends.basis if view in _DROPPED else own
+        if view not in _DROPPED:
+            return own
+        rollouts = {rollout.path for rollout in self.subject.rollouts}
+        return own + tuple(one for one in self.ends.basis if one.path not in rollouts)
 
     @cached_property
     def problems(self) -> list[Problem]:
