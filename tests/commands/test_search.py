@@ -324,3 +324,6 @@ def test_what_is_taken_back_later(size: int, tmp_path: Path, ask: Ask) -> None:
     again = Log(True, log_thread(2), log_thread(4), base=one.end()).turn("f", "needle")
     store.write(again.name, again.data)
     assert effective()[log_thread(2)] == [True, True, False, True]
+    (store.root / back.name).unlink()
+    store.write(again.name, again.turn("g", "needle").data)
+    assert effective()[log_thread(2)] == [True, True, True, True]  # what isn't there is not found

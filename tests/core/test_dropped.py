@@ -218,6 +218,22 @@ def test_what_it_is_made_from(tmp_path: Path) -> None:
     again = known.project(thread_id(1), View.DROPPED)
     assert (outline.size, outline.generation) == (again.size, again.generation)
     assert again.size > 0
+    assert [place.id for place in known.turns(thread_id(1))] == ids(store, View.TURNS, thread_id(1)) == ["a", "c"]
+
+
+def test_texts_to_search(tmp_path: Path) -> None:
+    """What was said in older generations is among the texts, and told not to count; in a fork only what is its own."""
+    parent = first("a", "b")
+    fork = Log(True, thread_id(7), base=parent.end()).turn("d", "said d")
+    back = Log(True, thread_id(7), thread_id(8), base=parent.end(1 + TURN)).turn("e", "said e")
+    store = Store(tmp_path / "home", parent, generation(2, parent, 1, "c"), fork, back)
+    store.store.refresh()
+
+    def said_by_user(thread: str) -> list[tuple[str, bool]]:
+        return [(text.text, text.effective) for text in store.store.texts(thread).found if text.kind == "user"]
+
+    assert said_by_user(THREAD) == [("said a", True), ("said c", True), ("said b", False)]
+    assert said_by_user(thread_id(7)) == [("said e", True), ("said d", False)]
 
 
 def test_stores_of_codex(corpus_store: CorpusStore, tmp_path: Path) -> None:
