@@ -32,6 +32,10 @@ Examples:
   rolloutfs search kind:user -n 5
 
 \b
+"dropped" in the place of a turn's number: what was said there was rolled back, or dropped by a revert; with --json
+"effective" is false then.
+
+\b
 Exit codes: 0 done, also when nothing was found; 2 the query was not understood; 3 there is no store; 9 it failed.
 """
 
@@ -94,7 +98,7 @@ def ls_command(store: str | None, count: int, everything: bool, archived: bool, 
 _SHOW = """\
 \b
 Files: thread.json, turns.jsonl, effective_history.jsonl, model_input.jsonl, full_history.jsonl, world_state.json,
-transcript.md, pending_calls.jsonl, usage.json, problems.jsonl, lineage.json
+transcript.md, pending_calls.jsonl, usage.json, problems.jsonl, lineage.json, dropped.md, dropped_turns.jsonl
 
 \b
 Examples:
@@ -130,9 +134,11 @@ Examples:
   rolloutfs log                the last thread of this folder
   rolloutfs log 01a22938
   rolloutfs log 01a22938 --json | jq -r 'select(.status == "failed") | .error'
+  rolloutfs log 01a22938 --dropped     what reverts and rollbacks took back; show 01a22938 dropped.md has its text
 
 \b
-A turn that no longer counts has no number. With --json each line is that of turns.jsonl.
+A turn that no longer counts has no number; those that a revert dropped are listed with --dropped, with the numbers that
+they had. With --json each line is that of turns.jsonl, or of dropped_turns.jsonl.
 
 \b
 Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several; 9 the turns can't be told.
@@ -142,8 +148,9 @@ Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several; 
 @click.command("log", epilog=_LOG)
 @click.argument("thread", required=False, shell_complete=complete_thread)
 @STORE
+@click.option("--dropped", is_flag=True, help="The turns that reverts and rollbacks took back, and no others.")
 @_JSON
-def log_command(thread: str | None, store: str | None, as_json: bool) -> None:
+def log_command(thread: str | None, store: str | None, dropped: bool, as_json: bool) -> None:
     """List the turns of THREAD, the newest first: number, status, time, duration, tokens, first words.
 
     THREAD is an id, the beginning of one, or a name; without it, the last thread whose folder is the current one or
@@ -153,7 +160,7 @@ def log_command(thread: str | None, store: str | None, as_json: bool) -> None:
     def run() -> Exit | None:
         from rolloutfs.commands.log import log
 
-        log(store or default_store(), thread, as_json=as_json)
+        log(store or default_store(), thread, as_json=as_json, dropped=dropped)
         return None
 
     answer(run)

@@ -1,6 +1,7 @@
-"""Makes the man pages: rolloutfs(1) from what --help says, rolloutfs(5) from the README.md files of a mount.
+"""Makes the man pages: rolloutfs(1) from what --help says, rolloutfs(5) from the README.md files of a mount; and
+docs/tree.md, from the latter, too.
 
-    .venv/bin/python -m scripts.man            writes man/rolloutfs.1 and man/rolloutfs.5
+    .venv/bin/python -m scripts.man            writes man/rolloutfs.1, man/rolloutfs.5 and docs/tree.md
 
 They lie in the repository, so that whoever packages them needs nothing; `tests/commands/test_man.py` fails when they
 are not what this makes.
@@ -21,7 +22,19 @@ from rolloutfs import __version__, readme
 from rolloutfs.cli import main as rolloutfs
 from rolloutfs.config import MountSettings
 
-FOLDER = Path(__file__).parent.parent / "man"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "man"
+TREE = ROOT / "docs" / "tree.md"
+_TREE = """\
+<!-- Made by scripts/man.py (`make man`): change rolloutfs/readme.py, not this. -->
+
+# The tree of a mount
+
+Every file and folder. The `README.md` in the root of a mount and rolloutfs(5) say the same. Requests to the control
+files are explained in [control-files.md](control-files.md), bounds in [limits.md](limits.md), and who can read all this
+in [security.md](security.md).
+
+"""
 _DATE = "2026-11-30"  # of the last change to what the pages are made by, not of the day on which they are made
 _SEE_ALSO = {
     "1": ("rolloutfs (5)", "mount (8)", "fusermount3 (1)", "getfattr (1)", "jq (1)"),
@@ -57,6 +70,11 @@ def _tidy(page: str) -> str:
         if line != ".PP" or not (lines and lines[-1][:3] in (".SH", ".SS")):
             lines.append(line)
     return "\n".join(lines)
+
+
+def tree_document() -> str:
+    """The content of docs/tree.md."""
+    return _TREE + readme.tree()
 
 
 # The two pages
@@ -255,6 +273,8 @@ def main() -> int:
     for name, text in pages().items():
         (FOLDER / name).write_text(text)
         print(FOLDER / name)
+    TREE.write_text(tree_document())
+    print(TREE)
     return 0
 
 
