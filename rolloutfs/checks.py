@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import shutil
 import subprocess
 
 from rolloutfs import identity, mounttable
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.storefiles import FOLDERS
+from rolloutfs.wording import shell_word
 
 FUSE_DEVICE = "/dev/fuse"
 _DEAD = (errno.ENOTCONN, errno.ECONNABORTED)
@@ -79,7 +79,7 @@ def mountpoint(path: str, root: str, *, replace: bool = False) -> str:
         names = os.listdir(place)
     except FileNotFoundError:
         raise MountError(
-            f"{path} does not exist. Make it first: mkdir -p {shlex.quote(path)}", Exit.MOUNTPOINT
+            f"{path} does not exist. Make it first: mkdir -p {shell_word(path)}", Exit.MOUNTPOINT
         ) from None
     except NotADirectoryError:
         raise MountError(f"{path} is not a folder. Give an empty folder to mount on.", Exit.MOUNTPOINT) from None
@@ -91,7 +91,7 @@ def mountpoint(path: str, root: str, *, replace: bool = False) -> str:
     if mounted is not None and mounted.is_fuse:
         what = "rolloutfs is" if mounted.is_ours else f"Another file system ({mounted.fstype}) is"
         raise MountError(
-            f"{what} mounted at {path} already, and alive. Unmount it first: rolloutfs umount {shlex.quote(path)}"
+            f"{what} mounted at {path} already, and alive. Unmount it first: rolloutfs umount {shell_word(path)}"
             if mounted.is_ours
             else f"{what} mounted at {path} already. Choose another folder.",
             Exit.MOUNTPOINT,
@@ -132,7 +132,7 @@ def is_dead(place: str) -> bool:
 
 def clear_command(place: str, *, lazy: bool = False) -> str:
     """What a person types to take a mount away."""
-    return f"rolloutfs umount {'-z ' * lazy}{shlex.quote(place)}"
+    return f"rolloutfs umount {'-z ' * lazy}{shell_word(place)}"
 
 
 def clear(place: str) -> None:

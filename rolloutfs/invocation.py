@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from rolloutfs.errors import Exit, MountError, UnprintableError
+from rolloutfs.wording import printable
 
 
 def default_store() -> str:
@@ -39,8 +40,6 @@ def answer(run: Callable[[], Exit | None]) -> None:
     from rolloutfs.harmless import harmless
 
     code: Exit | None = None
-    if hasattr(sys.stdout, "reconfigure"):  # a terminal of another encoding shows codes instead of failing
-        sys.stdout.reconfigure(errors="backslashreplace")
     with printing():
         try:
             code = run()
@@ -77,6 +76,7 @@ def complain(message: str) -> None:
 
 def mention(line: str) -> None:
     """A line about what was done. That it can't be printed neither stops nor undoes anything."""
+    line = printable(line)
     try:
         click.echo(line)
     except OSError as error:
@@ -88,6 +88,8 @@ def mention(line: str) -> None:
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
     """What to do when stdout can't take it: a reader that goes away, as `head` does, is no error, a full disk is."""
+    if hasattr(sys.stdout, "reconfigure"):  # a terminal of another encoding shows codes instead of failing
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
     except OSError as error:
