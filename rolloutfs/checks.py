@@ -96,7 +96,7 @@ def mountpoint(path: str, root: str, *, replace: bool = False) -> str:
             else f"{what} mounted at {path} already. Choose another folder.",
             Exit.MOUNTPOINT,
         )
-    _apart(path, place, root)
+    apart(path, place, root)
     if names:
         raise MountError(
             f"{path} is not empty, and a mount would hide what is in it. Give an empty folder: "
@@ -108,7 +108,8 @@ def mountpoint(path: str, root: str, *, replace: bool = False) -> str:
     return place
 
 
-def _apart(path: str, place: str, root: str) -> None:
+def apart(path: str, place: str, root: str) -> None:
+    """That a place is neither in a store nor above it."""
     for folder in (root, *(os.path.realpath(os.path.join(root, name)) for name in FOLDERS)):
         if place == folder or place.startswith(folder.rstrip("/") + "/"):
             raise MountError(f"{path} lies inside the store {root}. Mount somewhere outside of it.", Exit.MOUNTPOINT)
