@@ -28,7 +28,8 @@ def store_root(store: str, how: str = "rolloutfs mount STORE MOUNTPOINT") -> str
     root = os.path.realpath(store)
     if not os.path.isdir(root):
         raise MountError(
-            f"There is no store at {store}. Name the folder that has sessions/ in it: {how}.",
+            f"There is no store at {store}. Name the folder that has sessions/ in it: {how}. "
+            "Without any there is a sample: rolloutfs demo",
             Exit.STORE,
         )
     if not any(os.path.isdir(os.path.join(root, name)) for name in FOLDERS):

@@ -306,7 +306,7 @@ def service_group() -> None:
 _NOW = click.option("--now", is_flag=True, help="Run what systemctl is to be told, instead of showing it.")
 
 
-@service_group.command("install", epilog=_SERVICE)
+@service_group.command("install", epilog=_SERVICE, short_help="Write the units.")
 @_STORE
 @click.option("--mountpoint", metavar="DIR", help="Where the tree appears; ~/threads unless it is given.")
 @_NOW
@@ -321,7 +321,7 @@ def install_command(store: str | None, mountpoint: str | None, now: bool) -> Non
     finish(run)
 
 
-@service_group.command("uninstall", epilog=_SERVICE)
+@service_group.command("uninstall", epilog=_SERVICE, short_help="Remove the units that install wrote.")
 @_NOW
 def uninstall_command(now: bool) -> None:
     """Remove the units that install wrote, and nothing else."""

@@ -9,20 +9,21 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rolloutfs import checks, config, mount, mounttable, sample
+from rolloutfs import checks, mounttable, sample
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.harmless import json_line
-from rolloutfs.invocation import default_store
+from rolloutfs.invocation import default_store, own_command
 from rolloutfs.wording import shell_word
 
 _STORE = "codex-home"
 _MOUNTPOINT = "threads"
-_SETTINGS = {"foreground": False, "read_only": False, "index": False}  # an index would stay in the user's cache
+_HOW = ("--background", "--read-write", "--no-index")  # an index would stay in the user's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,7 @@ def demo(folder: str | None, say: Callable[[str], None], *, as_json: bool) -> No
     Raises MountError; then nothing is left of it.
     """
     checks.fuse()
-    settings = config.mount_settings(_SETTINGS)
     place = _place(folder)
-    notes: list[str] = []
     with _removed_on_failure(place):
         try:
             sample.unpack(place.store)
@@ -59,7 +58,7 @@ def demo(folder: str | None, say: Callable[[str], None], *, as_json: bool) -> No
         except OSError as error:
             told = f"The sample store can't be made in {place.folder}: {error.strerror}."
             raise MountError(told, Exit.FAILED) from error
-        mount.mount(mount.Request.of(str(place.store), str(place.mountpoint), settings), notes.append)
+        notes = _mount(place)
     if as_json:
         say(json_line(_document(place, notes)))
     else:
@@ -93,6 +92,17 @@ def _place(folder: str | None) -> Place:
             Exit.MOUNTPOINT,
         )
     return place
+
+
+def _mount(place: Place) -> list[str]:
+    """What `rolloutfs mount` says: a server is known by its command line, so it is called as anybody would call it."""
+    command = [*own_command(), "mount", *_HOW, str(place.store), str(place.mountpoint)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode:
+        why = os.fsdecode(done.stderr).strip().removeprefix("rolloutfs: ")
+        code = Exit(done.returncode) if done.returncode in set(Exit) else Exit.INTERNAL
+        raise MountError(why or f"{command[0]} ended with {done.returncode}.", code)
+    return os.fsdecode(done.stdout).splitlines()
 
 
 def _outside_of_own_store(folder: str, path: Path) -> None:

@@ -20,6 +20,12 @@ def default_store() -> str:
     return os.environ.get("CODEX_HOME") or str(Path("~/.codex").expanduser())
 
 
+def own_command() -> list[str]:
+    """What starts this installation: the script beside the interpreter, else the package."""
+    script = os.path.join(os.path.dirname(os.path.abspath(sys.executable)), "rolloutfs")
+    return [script] if os.access(script, os.X_OK) else [os.path.abspath(sys.executable), "-P", "-m", "rolloutfs"]
+
+
 def finish(run: Callable[[], None]) -> None:
     """Run a command; show a refusal as one sentence and end with its code."""
     code = Exit.DONE

@@ -156,8 +156,8 @@ Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several; 
 def log_command(thread: str | None, store: str | None, as_json: bool) -> None:
     """List the turns of THREAD, the newest first: number, status, time, duration, tokens, first words.
 
-    THREAD is an id, the beginning of one, or a name; without it, the last thread whose folder is the current one or
-    above it.
+    THREAD is an id, the beginning of one, or a name; without it, the one in whose folder of a mount this is, else
+    the last thread that worked in the current folder or above it.
     """
 
     def run() -> Exit | None:
@@ -191,8 +191,8 @@ or several.
 def path_command(thread: str | None, mountpoint: str | None, store: str | None) -> None:
     """Print the folder of a thread in a mount that is mounted now.
 
-    The thread is named by its id, the beginning of that, or its name; without any it is the last one whose folder is
-    the current one or above it.
+    The thread is named by its id, the beginning of that, or its name; without any it is the one in whose folder of a
+    mount this is, else the last one that worked in the current folder or above it.
     """
 
     def run() -> Exit | None:

@@ -36,6 +36,8 @@ def log(store: str, wanted: str | None, *, as_json: bool) -> None:
             say(json_line(turn))
     elif turns:
         show(_COLUMNS, map(_row, turns))
+    else:
+        say("The thread has no turns.", is_error=True)
 
 
 def _row(turn: Json) -> Row:

@@ -92,6 +92,10 @@ def test_a_temporary_one(lab: Lab) -> None:
     assert told["store"] == str(folder / "codex-home")
     assert [one["command"] for one in told["try"]] == [command for _, command in sample.TOUR]
     assert told["end"] == [f"rolloutfs umount {lab.mountpoint}", f"rm -r {folder}"]
+    [served] = [
+        one for one in json.loads(lab.run("status", "--json").stdout)["mounts"] if one["store"] == told["store"]
+    ]
+    assert (served["pid"], served["answers"]) == (lab.background_server(), True)
     shown = {path.name for path in (lab.mountpoint / "threads").iterdir()}
     lab.unmount()
     assert os.listdir(lab.mountpoint) == []
