@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -94,8 +96,7 @@ def mention(line: str) -> None:
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
     """What to do when stdout can't take it: a reader that goes away, as `head` does, is no error, a full disk is."""
-    if hasattr(sys.stdout, "reconfigure"):  # a terminal of another encoding shows codes instead of failing
-        sys.stdout.reconfigure(errors="backslashreplace")
+    _prepare_output()
     try:
         yield
     except OSError as error:
@@ -106,6 +107,25 @@ def printing() -> Iterator[None]:
             sys.exit(Exit.DONE)
         complain(f"the output can't be written: {error.strerror}.")
         sys.exit(Exit.FAILED)
+
+
+def _prepare_output() -> None:
+    """Let stdout be there, take pieces as a whole, and show codes for what its encoding lacks."""
+    if sys.stderr is None:  # who closed one wants to hear nothing
+        sys.stderr = _nowhere()
+    out, own = sys.stdout, sys.__stdout__
+    if out is None:
+        sys.stdout = _nowhere()
+    elif own is not None and out is own and isinstance(own.buffer, io.RawIOBase):
+        # So it is with $PYTHONUNBUFFERED: a write may then be one of a part, and what failed isn't known afterwards.
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(own.buffer), own.encoding, "backslashreplace")
+    elif hasattr(out, "reconfigure"):
+        out.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    """A stream that takes all; its descriptor stays open, so that no file of ours gets the number of a closed one."""
+    return open(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8", closefd=False)
 
 
 def _is_unprintable(error: OSError) -> bool:
@@ -120,8 +140,7 @@ def _is_unprintable(error: OSError) -> bool:
 
 
 def _flush() -> None:
-    if sys.stdout is not None:  # who closed it wants to hear nothing
-        sys.stdout.flush()
+    sys.stdout.flush()
 
 
 def let_go_of_stdout() -> None:
