@@ -93,7 +93,7 @@ def unit(name: str, words: dict[str, str]) -> str:
 def quoted(word: str) -> str:
     """A word as a unit file must have it: no specifier, no escape, one argument (systemd.service(5), COMMAND LINES)."""
     text = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("%", "%%")
-    return f'"{text}"'
+    return f'"{os.fsencode(text).decode("utf-8", "backslashreplace")}"'  # of a line that is no UTF-8 nothing is taken
 
 
 def _command() -> list[str]:
