@@ -114,10 +114,11 @@ thread has it, blanks, quotes and all: quote them.
 
 Never let a program follow links from a view or the root: not tar -h, cp -rL, rsync -L, grep -R, find -L. The links in
 lineage/ lead from thread to thread in circles, so each thread is met again by every way that leads to it, practically
-without end. Give the files, or the folders that links lead to:
+without end. Give the files, or the folders that links lead to, here to copy the threads of a project:
 
     grep -l word recent/*/transcript.md
-    find by-cwd/home/me/project -type l -exec readlink -f {{}} + | xargs -d '\\n' cp -a -t ~/copy    a project
+    find by-cwd/home/me/project -type l -exec readlink -f {{}} + |
+        xargs -d '\\n' cp -a -t ~/copy
 
 """
 

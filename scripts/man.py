@@ -36,6 +36,8 @@ in [security.md](security.md).
 
 """
 _DATE = "2026-11-30"  # of the last change to what the pages are made by, not of the day on which they are made
+_ROOM = 80 - 7 - 2  # columns of a line that is shown as it is: less what man(7) indents, and .RS
+_FAR = 8  # columns before what can only be the second column
 _SEE_ALSO = {
     "1": ("rolloutfs (5)", "mount (8)", "fusermount3 (1)", "getfattr (1)", "jq (1)"),
     "5": ("rolloutfs (1)", "fuse (4)", "getfattr (1)", "jq (1)"),
@@ -240,10 +242,38 @@ def _code(text: str) -> str:
 
 
 def _literal(lines: list[str]) -> Iterator[str]:
+    """Lines as they are; where one of them is too long, those of two columns as tags with what they mean."""
+    if all(len(line) <= _ROOM for line in lines):
+        yield from _unfilled(lines)
+        return
+    plain: list[str] = []
+    for tag, meaning in _rows(lines):
+        if meaning:
+            yield from _unfilled(plain)
+            plain = []
+            yield f".TP\n.B {_escaped(tag)}\n{_filled(_plain(meaning))}\n"
+        else:
+            plain.append(tag)
+    yield from _unfilled(plain)
+
+
+def _unfilled(lines: list[str]) -> Iterator[str]:
     if lines:
         yield ".PP\n.nf\n.RS 2\n"
         yield from (f"{_escaped(line)}\n" for line in lines)
         yield ".RE\n.fi\n"
+
+
+def _rows(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Lines of one or two columns; the second one may go on below itself."""
+    rows: list[tuple[str, str]] = []
+    for line in lines:
+        tag, _, meaning = (part.strip() for part in re.sub(r"(?<=\S) {2,}", "\0", line, count=1).partition("\0"))
+        if rows and rows[-1][1] and not meaning and line.startswith(" " * _FAR):
+            rows[-1] = (rows[-1][0], f"{rows[-1][1]} {tag}")
+        else:
+            rows.append((tag, meaning) if meaning else (line, ""))
+    yield from rows
 
 
 def _escaped(text: str) -> str:

@@ -43,6 +43,8 @@ def log(store: str, wanted: str | None, *, as_json: bool, dropped: bool = False)
             say(json_line(turn))
     elif turns:
         show(_COLUMNS, map(_row, turns))
+    else:
+        say("The thread has no turns.", is_error=True)
 
 
 def _turns(store: ThreadStore, thread: str, view: View) -> list[Json]:

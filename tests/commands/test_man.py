@@ -68,6 +68,16 @@ def test_troff_has_no_complaint(name: str) -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_fits_a_terminal(name: str) -> None:
+    """No line is longer than the 80 columns that a page is shown in."""
+    need("groff", "groff-base")
+    shown = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-P-cbou", "-rLL=78n", FOLDER / name], capture_output=True, check=True, timeout=60
+    )
+    assert [line for line in shown.stdout.decode().splitlines() if len(line) > 80] == []
+
+
 def test_every_command_and_option() -> None:
     """With its help and its exit codes."""
     page = read("rolloutfs.1")
