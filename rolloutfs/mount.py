@@ -160,6 +160,7 @@ class _Server:
         self._place = Place(store.root, spool.path, index, zone)
         self._engine = Engine(store, None)
         self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only, zone=zone)
+        self._mountpoint = mountpoint
         self._door = _door(store.root, mountpoint, request) if request.passthrough else None
         source = f"fsname={_escaped(store.root)}"  # as in fstab, so that `mount -a` knows what is mounted already
         wanted = {*pyfuse3.default_options, source, f"subtype={SUBTYPE}", *request.options}
@@ -207,7 +208,7 @@ class _Server:
 
     async def _main(self, ready: Callable[[], None], ending: Callable[[], None]) -> None:
         with trio.open_signal_receiver(*_SIGNALS) as signals:
-            async with open_pool(self._place) as pool:
+            async with open_pool(self._place, self._mountpoint) as pool:
                 self._engine.use(pool)
 
                 async def end_on_signal() -> None:

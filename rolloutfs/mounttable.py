@@ -12,11 +12,12 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of the table. The source of a mount of ours is the path of its store."""
+    """One line of the table. The source of a mount of ours is the path of its store; `device` is major:minor."""
 
     mountpoint: str
     fstype: str
     source: str
+    device: str = ""
 
     @property
     def is_fuse(self) -> bool:
@@ -42,7 +43,8 @@ def parse(table: bytes) -> list[Mount]:
         if b"-" not in fields or len(fields) < fields.index(b"-") + 3:
             continue
         after = fields.index(b"-")
-        mounts.append(Mount(_text(fields[4]), _text(fields[after + 1]), _text(fields[after + 2])))
+        device = fields[2].decode("ascii", "replace")
+        mounts.append(Mount(_text(fields[4]), _text(fields[after + 1]), _text(fields[after + 2]), device))
     return mounts
 
 

@@ -143,11 +143,11 @@ class Pool:
 
 
 @asynccontextmanager
-async def open_pool(place: worker.Place) -> AsyncIterator[Pool]:
-    """A pool whose workers end with this context; none is started before it is needed."""
+async def open_pool(place: worker.Place, mountpoint: str | None = None) -> AsyncIterator[Pool]:
+    """A pool whose workers end with this context; none is started before it is needed. They look after the mount."""
     try:
         async with trio_parallel.open_worker_context(
-            init=partial(worker.begin, os.getpid()), retire=worker.is_spent, grace_period=_GRACE
+            init=partial(worker.begin, os.getpid(), mountpoint), retire=worker.is_spent, grace_period=_GRACE
         ) as context:
             pool = Pool(place, context)
             try:

@@ -2,7 +2,8 @@
 that answers the kernel.
 
 A worker keeps its `ThreadStore` between jobs.  It ends with the serving process, however that ends: a thread
-waits for the parent's pidfd.  (PR_SET_PDEATHSIG would not do: it fires when the *thread* that started us ends.)
+waits for the parent's pidfd.  (PR_SET_PDEATHSIG would not do: it fires when the *thread* that started us ends.)  One
+that was killed but can't go is helped (see `aborting`).
 
 Results travel as `Answer`, never as an exception: not every exception survives pickling, and one that doesn't would
 take the worker down.
@@ -36,6 +37,7 @@ from threadstore.store import ThreadStore
 from threadstore.turnfiles import Files
 
 from rolloutfs import findings
+from rolloutfs.aborting import Connection
 from rolloutfs.backlog import Todo
 from rolloutfs.control import Request
 from rolloutfs.findings import Found
@@ -46,6 +48,7 @@ GROWTH = (
     100 << 20
 )  # bytes resident; a worker that keeps more of its jobs than this, beside the store itself, is replaced
 _FILES = 4096
+_LOOK = 1.0  # seconds between looks at a parent that may be dead without being gone
 _PRIVATE_INDEX = "search.sqlite"  # in the spool, where there is no other index
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # numbers of mallopt(3)
 
@@ -192,8 +195,8 @@ def operate(place: Place, thread: str, request: Request, expected: Seen | None, 
     return _run(place, lambda store: perform(store, thread, request, expected, held=held))
 
 
-def begin(parent: int) -> None:
-    """Set a new worker process up; `parent` is the pid of the serving process."""
+def begin(parent: int, mountpoint: str | None = None) -> None:
+    """Set a new worker process up; `parent` is the pid of the serving process, `mountpoint` where that serves."""
     os.nice(NICENESS)
     os.chdir("/")
     _keep_memory()
@@ -205,7 +208,8 @@ def begin(parent: int) -> None:
         os._exit(0)
     if os.getppid() != parent:  # it ended, and its number was given away
         os._exit(0)
-    threading.Thread(target=_end_with, args=(watched,), daemon=True).start()
+    connection = None if mountpoint is None else Connection.of(mountpoint)
+    threading.Thread(target=_end_with, args=(watched, parent, connection), daemon=True).start()
 
 
 def _keep_memory() -> None:
@@ -216,9 +220,22 @@ def _keep_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 128 << 20)
 
 
-def _end_with(pidfd: int) -> None:
-    select.select([pidfd], [], [])
+def _end_with(pidfd: int, parent: int, connection: Connection | None) -> None:
+    while not select.select([pidfd], [], [], _LOOK)[0]:
+        if _lingers(parent):
+            if connection is not None:
+                connection.abort()
+            break
     os._exit(0)
+
+
+def _lingers(pid: int) -> bool:
+    """True for a process that has ended but for threads that can't: the kernel tells of its end only after them."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
+    except FileNotFoundError:
+        return True
 
 
 def is_spent() -> bool:

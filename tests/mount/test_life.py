@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.mount.conftest import DEADLINE, Lab, children, is_gone, until
+from tests.tree.sample import message
 
 READ = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
 
@@ -291,6 +292,57 @@ def test_workers_are_polite_and_hold_nothing_of_the_mount(lab: Lab) -> None:
     for pid in children(server.pid):
         targets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
         assert "/dev/fuse" not in targets
+
+
+_STUCK = """
+import os, trio
+from rolloutfs import operations
+answered = operations.Operations.read
+async def read(self, fh, off, size):
+    if off and os.path.exists({marker!r}):
+        await trio.sleep_forever()
+    return await answered(self, fh, off, size)
+operations.Operations.read = read
+"""
+_READ_AT_THE_END = (
+    "import os, sys; os.pread(os.open(sys.argv[1], os.O_RDONLY), 4096, os.stat(sys.argv[1]).st_size - 4096)"
+)
+
+
+def test_a_server_that_is_killed_but_cannot_go_keeps_nobody_waiting(lab: Lab) -> None:
+    """One of its threads waits, unkillably, for a page that a program is reading: both end, since the connection is
+    aborted by whoever is left.
+    """
+    thread = big_thread(lab)
+    marker = lab.folder / "stuck"
+    server = lab.mount(patch=_STUCK.format(marker=str(marker)))
+    path = lab.thread(thread) / "rollouts" / "current"
+    worker = children(server.pid)
+    until(lambda: children(server.pid), "a worker starts")
+    marker.touch()
+    reader = lab.client(_READ_AT_THE_END, path)
+    try:
+        until(lambda: "folio" in _waits_in(reader.pid), "the reader waits for its page")
+        with lab.sample.path(thread).open("ab") as file:
+            file.write(message("one more"))
+        other = lab.client("import os, sys\nwhile True: os.stat(sys.argv[1])", path)
+        threads = Path(f"/proc/{server.pid}/task")
+        until(lambda: any("folio" in _waits_in(int(one.name)) for one in threads.iterdir()), "a thread waits for it")
+        server.kill()
+        assert "Error" in reader.communicate(timeout=DEADLINE)[1]
+        assert "Error" in other.communicate(timeout=DEADLINE)[1]
+        server.wait(DEADLINE)
+        until(lambda: all(map(is_gone, worker)), "the workers end")
+    finally:
+        subprocess.run(["umount", "-f", lab.mountpoint], check=False, capture_output=True)
+
+
+def _waits_in(task: int) -> str:
+    """The function of the kernel that a thread waits in."""
+    try:
+        return Path(f"/proc/{task}/wchan").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def test_a_killed_worker_fails_its_request_and_is_replaced(lab: Lab) -> None:
