@@ -25,6 +25,8 @@ import orjson
 import zstandard
 
 from threadstore.extents import Extents
+from threadstore.parts import KIND, joined
+from threadstore.passes import unpacked
 from threadstore.projection import Basis, Outline, View
 from threadstore.summaries import COLUMNS as SUMMARY
 from threadstore.summaries import Opening, Summary, TurnPlace, of_row
@@ -152,7 +154,12 @@ class IndexReader:
         return [dict(zip(names, row, strict=True)) for row in self._all(_PROBLEMS, thread_id)]
 
     def extents(self, thread_id: str, view: View) -> Extents | None:
-        """Where the bytes of a derived file lie, for a thread that takes long to read; to be used with its entry."""
+        """Where the bytes of a derived file lie, for a thread that takes long to read; to be used with its entry. Of a
+        transcript that is kept in parts, these may be of another one.
+        """
+        written = self.passed(thread_id, KIND) if view is View.TRANSCRIPT else None
+        if written is not None:
+            return _of_parts(unpacked(written), self.parts(thread_id))
         rows = self._all("SELECT data FROM extents WHERE thread_id = ? AND file = ?", thread_id, view.value)
         return unpacked_extents(rows[0][0]) if rows else None
 
@@ -160,6 +167,10 @@ class IndexReader:
         """A pass over a large thread (`passes.unpacked`), which may have read less than there is now."""
         rows = self._all("SELECT data FROM passes WHERE thread_id = ? AND kind = ?", thread_id, kind)
         return rows[0][0] if rows else None
+
+    def parts(self, thread_id: str) -> dict[bytes, bytes]:
+        """The parts of the transcript of a large thread (`parts.part_of`), by their keys."""
+        return dict(self._all("SELECT key, data FROM parts WHERE thread_id = ?", thread_id))
 
     def edges(self) -> Iterator[tuple[Basis, str | None, str | None, str]]:
         """Of all threads in it: the selected rollout as it was then, the thread that it was forked from, its parent,
@@ -250,6 +261,14 @@ def unpacked_extents(data: object) -> Extents | None:
     if not isinstance(data, bytes) or blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
         return None
     return Extents.from_bytes(zstandard.decompress(data[_DIGEST:]))
+
+
+def _of_parts(written: object, found: dict[bytes, bytes]) -> Extents | None:
+    """A transcript of its parts; None when one of them is missing or damaged."""
+    if not isinstance(written, tuple):
+        return None
+    text = joined(written[1], found)
+    return None if text is None else Extents.of_bytes(text)
 
 
 def _digest(values: Iterable[object]) -> bytes:

@@ -27,6 +27,8 @@ from threadstore.lines import Line, Log, forward
 from threadstore.metas import REJECTED, Metas
 from threadstore.names import RolloutFile
 from threadstore.opened import OpenLineage, first_dialect, open_rollout
+from threadstore.parts import KIND as WRITTEN
+from threadstore.parts import Parts
 from threadstore.passes import Blocks, Pass, packed, unpacked
 from threadstore.projection import Basis, Projection, View
 from threadstore.records import Dialect, Json, Memo, Record, Skip, decode, dialect_of, is_blank
@@ -46,7 +48,6 @@ _REMEMBERED = (
 
 _HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
 _SAID = (b"user_message", b"UserMessage")  # in the lines with the words of a person
-_ANEW = frozenset((View.TRANSCRIPT,))  # made from the records themselves each time
 #: Files that can't be made when the lineage is broken; the others tell what there is.
 _NEED_LINEAGE = _HISTORIES | {View.WORLD_STATE, View.TURNS, View.USAGE, View.LINEAGE, View.TRANSCRIPT}
 
@@ -62,6 +63,7 @@ class Projector:
         self._kept: OrderedDict[tuple[str, str], object] = OrderedDict()  # passes by thread and kind
         self._memo: tuple[tuple[Basis, ...], Memo] = ((), Memo())
         self.remembered: Callable[[str, str], bytes | None] | None = None  # packed ones of another process
+        self.parts: Callable[[str], dict[bytes, bytes]] | None = None  # of transcripts, of another process
         self._reverted: OrderedDict[object, Spent] = OrderedDict()
         self._blocks: dict[str, Blocks] = {}  # what passes over large logs of this process have read
         self._proven: tuple[tuple[Basis, ...], bool] = ((), False)
@@ -87,9 +89,7 @@ class Projector:
         return Projection(extents, basis, generation)
 
     def project_all(self, subject: Subject) -> dict[View, Projection]:
-        """Every derived file, for less than one by one costs. What can't be made of a closed file is left out, and of a
-        large log what would read it again although only a turn was added.
-        """
+        """Every derived file, for less than one by one costs. What can't be made of a closed file is left out."""
         rollout = subject.head.rollout
         try:
             lineage = self.open(self.segments(rollout))
@@ -102,7 +102,7 @@ class Projector:
                 lineage.decode = self._memo_of(lineage).decode
             basis = tuple(file.basis for file in reversed(lineage.files))
             passes = _Passes(self, subject, lineage, None)
-            made = {view: self._make(passes, view) for view in View if not (view in _ANEW and _is_large(lineage))}
+            made = {view: self._make(passes, view) for view in View}
             if self.remembered is not None and _is_large(lineage):
                 self._blocks[subject.thread_id] = Blocks.over(lineage, self._blocks.get(subject.thread_id))
         return {view: Projection(extents, basis, generation) for view, (extents, generation) in made.items()}
@@ -190,12 +190,36 @@ class Projector:
             summary = views.Summary(subject.thread_id, subject.head, subject.name, preview, created)
             usage = None if error is not None else passes.usage
             return _rendered(views.thread(summary, lineage.segments, scan, replay, passes.problems, usage, error))
-        builder = ExtentsBuilder()
         if view is View.TRANSCRIPT:
-            generation = transcript.write(scan, passes.effect, lineage, builder)
-            return builder.build(), generation
+            return self._transcript(passes)
+        builder = ExtentsBuilder()
         views.full_history(scan, passes.effect, lineage.files, builder)
         return builder.build(), digest(*lineage.identities(), *_marks(None if error is not None else passes.history))
+
+    def _transcript(self, passes: _Passes) -> tuple[Extents, bytes]:
+        """The transcript, of a large log from the parts that were written before."""
+        thread_id, lineage = passes.subject.thread_id, passes.lineage
+        builder = ExtentsBuilder()
+        if not _is_large(lineage):
+            generation = transcript.write(passes.scan, passes.effect, lineage, builder).generation
+            return builder.build(), generation
+        before = self._parts(thread_id, lineage)
+        now = Pass.over(lineage)
+        known = before.packed if before is not None and _may_go_on(before.passed, now, lineage) else {}
+        written = transcript.write(passes.scan, passes.effect, lineage, builder, known)
+        now.consumed = whole_lines(lineage.files[-1].log)
+        new = {part.key: part.packed() for part in written.new}
+        parts = {key: new[key] if key in new else known[key] for key in written.order}
+        self._keep(thread_id, WRITTEN, Parts(now, parts, written.order))
+        return builder.build(), written.generation
+
+    def _parts(self, thread_id: str, lineage: OpenLineage) -> Parts | None:
+        """The parts that were written last, in this process or in another one."""
+        known = self._recall(thread_id, WRITTEN, lineage)
+        if known is None or isinstance(known, Parts):
+            return known
+        passed, order = known
+        return Parts(passed, self.parts(thread_id) if self.parts is not None else {}, order)
 
     # The two passes
 
@@ -244,14 +268,21 @@ class Projector:
 
     def _keep(self, thread_id: str, kind: str, found: object) -> None:
         self._kept[thread_id, kind] = found
-        while len(self._kept) > _KEPT * len(KINDS):
+        while len(self._kept) > _KEPT * (len(KINDS) + 1):
             self._kept.popitem(last=False)
 
     def packed_passes(self, thread_id: str) -> dict[str, bytes]:
         """The passes over a thread that were made last, to be `remembered` in another process."""
         found: dict[str, object] = {kind: self._kept.get((thread_id, kind)) for kind in KINDS}
         found["blocks"] = self._blocks.get(thread_id)
+        parts = self._kept.get((thread_id, WRITTEN))
+        found[WRITTEN] = (parts.passed, parts.order) if isinstance(parts, Parts) else None
         return {kind: packed(one) for kind, one in found.items() if one is not None}
+
+    def packed_parts(self, thread_id: str) -> dict[bytes, bytes]:
+        """The parts of the transcript that was made last of a large log, by their keys."""
+        parts = self._kept.get((thread_id, WRITTEN))
+        return parts.packed if isinstance(parts, Parts) else {}
 
     def scan(self, thread_id: str, lineage: OpenLineage) -> FullScan:
         """Everything that happened, going on from the last time where that is possible."""
