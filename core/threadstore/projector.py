@@ -102,7 +102,8 @@ class Projector:
                 lineage.decode = self._memo_of(lineage).decode
             basis = tuple(file.basis for file in reversed(lineage.files))
             passes = _Passes(self, subject, lineage, None)
-            made = {view: self._make(passes, view) for view in View}
+            first = (View.THREAD, *View)  # from the scan, which makes the others quicker
+            made = {view: self._make(passes, view) for view in dict.fromkeys(first)}
             if self.remembered is not None and _is_large(lineage):
                 self._blocks[subject.thread_id] = Blocks.over(lineage, self._blocks.get(subject.thread_id))
         return {view: Projection(extents, basis, generation) for view, (extents, generation) in made.items()}
@@ -398,8 +399,10 @@ class _Passes:
 
     @cached_property
     def scan(self) -> FullScan:
-        """Everything that happened."""
-        return self._projector.scan(self.subject.thread_id, self.lineage)
+        """Everything that happened. What is replayed after it needn't find out once more which lines are records."""
+        scan = self._projector.scan(self.subject.thread_id, self.lineage)
+        self.lineage.is_sound = scan.is_sound
+        return scan
 
     @cached_property
     def effect(self) -> Effect:

@@ -26,11 +26,11 @@ from threadstore.extents import ExtentsBuilder
 from threadstore.lines import Line, forward
 from threadstore.longitems import LongItem
 from threadstore.markdown import cut, excerpt, word
-from threadstore.opened import Decode, OpenLineage, first_dialect
+from threadstore.opened import OpenLineage, first_dialect
 from threadstore.outline import BEFORE, GONE, TAKEN_BACK, Place, Run, headings, runs
 from threadstore.parts import Part, State, key_of, part_of, stretches
 from threadstore.passages import PRINTED, SAID, Calls, Passage, passage, summary_of
-from threadstore.records import Dialect, Json, Record, Skip, decode, decode_again
+from threadstore.records import Dialect, Json, Record, Skip
 from threadstore.replay import is_recorded
 from threadstore.scan import FullScan, Kind
 from threadstore.views import dumps
@@ -100,8 +100,7 @@ class _Walk:
         self._headings = headings(scan, effect)
         self._next = 0
         self._told = True
-        # What wasn't kept from the other passes has been found sound by the scan.
-        self._again: Decode = decode_again if lineage.decode is decode else lineage.decode
+        self._again = lineage.again  # the scan has found sound what is shown
         self._calls = Calls()
         self._said: list[str] = []
         self.order: list[bytes] = []
