@@ -51,9 +51,9 @@ def key_of(*facts: object) -> bytes:
     return blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=_KEY).digest()
 
 
-def part_of(key: bytes, data: bytes | None) -> Part | None:
+def part_of(key: bytes, data: object) -> Part | None:
     """The part that was packed under a key; None for anything else."""
-    found = None if data is None else unpacked(data)
+    found = unpacked(data)
     if not isinstance(found, tuple) or len(found) != len(Part._fields) or found[0] != key:
         return None
     return Part(*found)

@@ -128,9 +128,9 @@ def packed(found: object) -> bytes:
     return blake2b(data, digest_size=_DIGEST).digest() + data
 
 
-def unpacked(data: bytes) -> Any:
+def unpacked(data: object) -> Any:
     """What `packed` was given; None for anything else."""
-    if blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
+    if not isinstance(data, bytes) or blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
         return None
     try:
         return _Unpickler(io.BytesIO(zstandard.decompress(data[_DIGEST:]))).load()
