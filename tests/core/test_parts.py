@@ -155,12 +155,32 @@ def test_what_happens_in_a_long_turn(tmp_path: Path, monkeypatch: pytest.MonkeyP
     log = Log(paginated).turn("a", "first", model="m").start("b").item(user("long"), call("1"), call("2"))
     kept = [user("long"), assistant("so far")]
     for number in range(3):
-        log.item(assistant(f"step {number}"), output("1")).compacted("summary", replacement_history=kept)
+        log.item(assistant(f"step {number}"), output("1"))
+        log.compacted("summary", **({} if number == 1 else {"replacement_history": kept}))
         log.item(assistant("on"), call("1")).world({"cwd": "/"}, full=True)
     log.event("task_complete", turn_id="b", last_agent_message=None, error={"message": "Oops"})
     log.item(assistant("late"), output("2")).roll_back(1).turn("c", "again").roll_back(1).roll_back(1).turn("d", "end")
-    path = Home(tmp_path / "home").write(log.name, b"")
-    indexed = Indexed(tmp_path / "home", tmp_path)
+    check_growth(log, tmp_path)
+
+
+@pytest.mark.parametrize("stretch", [1, 900])
+def test_what_is_left_out_moves(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stretch: int) -> None:
+    """What is shown of a log that has become too large begins later with each record, in the middle of a turn, too."""
+    monkeypatch.setattr(parts, "STRETCH", stretch)
+    monkeypatch.setattr(transcript, "LARGEST", 6000)
+    short = Log(log.paginated)
+    for turn in range(4):
+        short.start(str(turn)).item(user("do"))
+        for number in range(4):
+            short.item(call(f"{number}"), call(f"{number} too"), assistant("now"), output(f"{number}"))
+        short.compacted("all of it").item(assistant("done"), output("2 too")).complete(str(turn))
+    check_growth(short, tmp_path)
+
+
+def check_growth(log: Log, folder: Path) -> None:
+    """One process reads a log after each line and shows what one shows that begins then."""
+    path = Home(folder / "home").write(log.name, b"")
+    indexed = Indexed(folder / "home", folder)
     one = indexed.store(known=False)
     for line in log.data.splitlines(keepends=True):
         with path.open("ab") as file:
