@@ -26,6 +26,7 @@ import zstandard
 
 from threadstore.extents import Extents
 from threadstore.parts import KIND, joined
+from threadstore.parts import Outline as Written
 from threadstore.passes import unpacked
 from threadstore.projection import Basis, Outline, View
 from threadstore.summaries import COLUMNS as SUMMARY
@@ -154,12 +155,7 @@ class IndexReader:
         return [dict(zip(names, row, strict=True)) for row in self._all(_PROBLEMS, thread_id)]
 
     def extents(self, thread_id: str, view: View) -> Extents | None:
-        """Where the bytes of a derived file lie, for a thread that takes long to read; to be used with its entry. Of a
-        transcript that is kept in parts, these may be of another one.
-        """
-        written = self.passed(thread_id, KIND) if view is View.TRANSCRIPT else None
-        if written is not None:
-            return _of_parts(unpacked(written), self.parts(thread_id))
+        """Where the bytes of a derived file lie, for a thread that takes long to read; to be used with its entry."""
         rows = self._all("SELECT data FROM extents WHERE thread_id = ? AND file = ?", thread_id, view.value)
         return unpacked_extents(rows[0][0]) if rows else None
 
@@ -167,6 +163,14 @@ class IndexReader:
         """A pass over a large thread (`passes.unpacked`), which may have read less than there is now."""
         rows = self._all("SELECT data FROM passes WHERE thread_id = ? AND kind = ?", thread_id, kind)
         return rows[0][0] if rows else None
+
+    def transcript(self, thread_id: str, generation: bytes) -> Extents | None:
+        """The same of a transcript that is kept in parts, if that is of this generation."""
+        outline = unpacked(self.passed(thread_id, KIND))
+        if not isinstance(outline, Written) or outline.generation != generation:
+            return None
+        text = joined(outline, self.parts(thread_id))
+        return None if text is None else Extents.of_bytes(text)
 
     def parts(self, thread_id: str) -> dict[bytes, bytes]:
         """The parts of the transcript of a large thread (`parts.part_of`), by their keys."""
@@ -261,14 +265,6 @@ def unpacked_extents(data: object) -> Extents | None:
     if not isinstance(data, bytes) or blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
         return None
     return Extents.from_bytes(zstandard.decompress(data[_DIGEST:]))
-
-
-def _of_parts(written: object, found: dict[bytes, bytes]) -> Extents | None:
-    """A transcript of its parts; None when one of them is missing or damaged."""
-    if not isinstance(written, tuple):
-        return None
-    text = joined(written[1], found)
-    return None if text is None else Extents.of_bytes(text)
 
 
 def _digest(values: Iterable[object]) -> bytes:

@@ -11,7 +11,7 @@ Stretches begin at fixed offsets, so that neither what is added nor what is left
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from threadstore.scan import FullScan, Kind
 
 KIND = "transcript"  # of the pass that writes parts
 STRETCH = 128 << 10  # bytes of a rollout whose records are one part
-_KEY = 16  # bytes
+_KEY = _MARK = 16  # bytes
 
 State = tuple[Any, ...]  # what the walk knows between two parts: plain values, and tuples of them
 
@@ -39,11 +39,26 @@ class Part(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The parts of a transcript in their order, packed, and the pass over the log that they were made in."""
+    """The parts of a transcript, packed; their keys in order, the name of its generation, and the pass over the log in
+    which they were made.
+    """
 
     passed: Pass
-    packed: dict[bytes, bytes]
+    generation: bytes
     order: tuple[bytes, ...]
+    packed: dict[bytes, bytes]
+
+    def outline(self) -> Outline:
+        """What to know of them where they are kept one by one."""
+        return Outline(self.passed, self.generation, tuple((key, self.packed[key][:_MARK]) for key in self.order))
+
+
+class Outline(NamedTuple):
+    """`Parts` without themselves: of each the key, and the beginning of what is packed, which is a digest."""
+
+    passed: Pass
+    generation: bytes
+    order: tuple[tuple[bytes, bytes], ...]
 
 
 def key_of(*facts: object) -> bytes:
@@ -59,11 +74,16 @@ def part_of(key: bytes, data: object) -> Part | None:
     return Part(*found)
 
 
-def joined(order: Sequence[bytes], data: Mapping[bytes, bytes]) -> bytes | None:
-    """The text of a transcript; None when a part of it is missing or damaged."""
-    found = [part_of(key, data.get(key)) for key in order]
-    texts = [part.text for part in found if part is not None]
-    return b"".join(texts) if len(texts) == len(order) else None
+def joined(outline: Outline, found: Mapping[bytes, object]) -> bytes | None:
+    """The text of a transcript; None when a part of it is missing, damaged or another one."""
+    texts: list[bytes] = []
+    for key, mark in outline.order:
+        data = found.get(key)
+        part = part_of(key, data) if isinstance(data, bytes) and data.startswith(mark) else None
+        if part is None:
+            return None
+        texts.append(part.text)
+    return b"".join(texts)
 
 
 def stretches(scan: FullScan, run: Run) -> Iterator[Run]:

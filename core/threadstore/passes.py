@@ -26,7 +26,8 @@ _DIGEST = 16  # bytes
 _BLOCK = 1 << 20  # bytes
 #: Modules of ours whose classes passes consist of.
 _OWN: Final = frozenset(
-    f"threadstore.{name}" for name in ("errors", "history", "passes", "records", "replay", "scan", "turns", "usage")
+    f"threadstore.{name}"
+    for name in ("errors", "history", "parts", "passes", "records", "replay", "scan", "turns", "usage")
 )
 
 

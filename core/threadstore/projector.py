@@ -63,7 +63,7 @@ class Projector:
         self._kept: OrderedDict[tuple[str, str], object] = OrderedDict()  # passes by thread and kind
         self._memo: tuple[tuple[Basis, ...], Memo] = ((), Memo())
         self.remembered: Callable[[str, str], bytes | None] | None = None  # packed ones of another process
-        self.parts: Callable[[str], dict[bytes, bytes]] | None = None  # of transcripts, of another process
+        self.parts: Callable[[str], dict[bytes, bytes]] = lambda _thread: {}  # of transcripts, of another process
         self._reverted: OrderedDict[object, Spent] = OrderedDict()
         self._blocks: dict[str, Blocks] = {}  # what passes over large logs of this process have read
         self._proven: tuple[tuple[Basis, ...], bool] = ((), False)
@@ -204,23 +204,17 @@ class Projector:
         if not _is_large(lineage):
             generation = transcript.write(passes.scan, passes.effect, lineage, builder).generation
             return builder.build(), generation
-        before = self._parts(thread_id, lineage)
+        before = self._recall(thread_id, WRITTEN, lineage)
         now = Pass.over(lineage)
-        known = before.packed if before is not None and _may_go_on(before.passed, now, lineage) else {}
+        known: dict[bytes, bytes] = {}
+        if before is not None and _may_go_on(before.passed, now, lineage):
+            known = before.packed if isinstance(before, Parts) else self.parts(thread_id)
         written = transcript.write(passes.scan, passes.effect, lineage, builder, known)
         now.consumed = whole_lines(lineage.files[-1].log)
         new = {part.key: part.packed() for part in written.new}
         parts = {key: new[key] if key in new else known[key] for key in written.order}
-        self._keep(thread_id, WRITTEN, Parts(now, parts, written.order))
+        self._keep(thread_id, WRITTEN, Parts(now, written.generation, written.order, parts))
         return builder.build(), written.generation
-
-    def _parts(self, thread_id: str, lineage: OpenLineage) -> Parts | None:
-        """The parts that were written last, in this process or in another one."""
-        known = self._recall(thread_id, WRITTEN, lineage)
-        if known is None or isinstance(known, Parts):
-            return known
-        passed, order = known
-        return Parts(passed, self.parts(thread_id) if self.parts is not None else {}, order)
 
     # The two passes
 
@@ -277,7 +271,7 @@ class Projector:
         found: dict[str, object] = {kind: self._kept.get((thread_id, kind)) for kind in KINDS}
         found["blocks"] = self._blocks.get(thread_id)
         parts = self._kept.get((thread_id, WRITTEN))
-        found[WRITTEN] = (parts.passed, parts.order) if isinstance(parts, Parts) else None
+        found[WRITTEN] = parts.outline() if isinstance(parts, Parts) else None
         return {kind: packed(one) for kind, one in found.items() if one is not None}
 
     def packed_parts(self, thread_id: str) -> dict[bytes, bytes]:

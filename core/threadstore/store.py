@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from threadstore import kinship, overview, transcript, turnfiles
+from threadstore import kinship, overview, turnfiles
 from threadstore.catalog import Catalog
 from threadstore.cut import Boundary
 from threadstore.errors import StoreError, UnreadableError
@@ -295,11 +295,12 @@ class ThreadStore:
     def recall(self, thread_id: str, view: View) -> Projection | None:
         """A derived file of a large thread as the index has it, if that holds."""
         outline = self.outlines(thread_id).get(view)
-        extents = None if outline is None or self._index is None else self._index.extents(thread_id, view)
-        if outline is None or extents is None or extents.size != outline.size:
+        if outline is None or self._index is None:
             return None
-        if view is View.TRANSCRIPT and transcript.generation_of(extents.pool) != outline.generation:
-            return None  # parts of another one
+        in_parts = self._index.transcript(thread_id, outline.generation) if view is View.TRANSCRIPT else None
+        extents = in_parts or self._index.extents(thread_id, view)
+        if extents is None or extents.size != outline.size:
+            return None
         return Projection(extents, outline.basis, outline.generation)
 
     def packed_passes(self, thread_id: str) -> dict[str, bytes]:

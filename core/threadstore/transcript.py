@@ -70,11 +70,6 @@ def write(
     return Written(walk.digest.digest(), tuple(walk.order), tuple(walk.new))
 
 
-def generation_of(text: bytes) -> bytes:
-    """The name of the generation with this text."""
-    return blake2b(text, digest_size=_GENERATION).digest()
-
-
 class _Walk:
     """Shows the records of a lineage, oldest first.
 
