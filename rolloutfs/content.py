@@ -51,7 +51,7 @@ LARGE: Final = 1 << 20  # bytes from which a raw file is worth a backing file (F
 _RAW = (Kind.ROLLOUT, Kind.STORE_FILE)
 _RETRY = 1.0  # seconds that the kernel's second walk along a path may take
 _ASK_AGAIN = 2.0  # seconds until the index may know more of a thread
-_MOVES = 3  # times that a thread's files may be moved while we look at them
+_MOVES = 12  # times that a thread's files may be moved while we look at them
 _ATTEMPTS = 4  # at a content that is replaced again and again while we look
 _SEARCHES = frozenset({Kind.SEARCH_README, Kind.SEARCH_PROBLEMS, Kind.HITS, Kind.INCOMPLETE})
 

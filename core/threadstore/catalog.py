@@ -17,6 +17,7 @@ from threadstore.filestates import FileStates
 from threadstore.names import ARCHIVED, SESSIONS, RolloutFile, is_partial, parse_rollout
 
 _RESOLUTION = 50_000_000  # ns within which two changes of a folder may bear one mtime
+_LOOKS = 4  # at folders in which files are moved to and fro
 _ROOTS = (SESSIONS, ARCHIVED)
 _UNFINISHED = "rolloutfs is writing a new rollout here, or was ended before it had"
 _NEVER = (
@@ -60,7 +61,28 @@ class Catalog:
         return self._threads
 
     def refresh(self) -> set[str]:
-        """Read the folders that changed; gives the threads of which rollouts came or went."""
+        """Read the folders that changed; gives the threads of which rollouts came or went.
+
+        A file that is moved meanwhile may be nowhere: not yet where we looked first, no longer where we looked last. So
+        where some are missing, the folders are looked at again before that is said.
+        """
+        came, went = self._changes()
+        for _ in range(_LOOKS):
+            if not _missing(came, went):
+                break
+            more, fewer = self._changes(anew=True)
+            went += [rollout for rollout in fewer if rollout not in came]
+            came = [rollout for rollout in came if rollout not in fewer] + more
+            if not more and not fewer:
+                break
+        if came or went or not self.version:
+            self._arrange(came, went)
+        return {rollout.thread_id for rollout in (*came, *went)}
+
+    def _changes(self, *, anew: bool = False) -> tuple[list[RolloutFile], list[RolloutFile]]:
+        """The rollouts that came and went since the folders were read last. With `anew` the system is asked, not who
+        remembers: of a move they may have heard the first half.
+        """
         seen: set[str] = set()
         came: list[RolloutFile] = []
         went: list[RolloutFile] = []
@@ -69,7 +91,7 @@ class Catalog:
             path = todo.pop()
             seen.add(path)
             before = self._folders.get(path)
-            folder = self._visit(path)
+            folder = self._visit(path, anew=anew)
             if folder is not before:
                 was = before.rollouts if before is not None else {}
                 came += [rollout for key, rollout in folder.rollouts.items() if was.get(key) != rollout]
@@ -77,9 +99,7 @@ class Catalog:
             todo += folder.folders
         for gone in self._folders.keys() - seen:
             went += self._folders.pop(gone).rollouts.values()
-        if came or went or not self.version:
-            self._arrange(came, went)
-        return {rollout.thread_id for rollout in (*came, *went)}
+        return came, went
 
     def of_rollout(self, rollout_id: str) -> list[RolloutFile]:
         """The files of a rollout, the preferred one last; usually there is one."""
@@ -109,12 +129,15 @@ class Catalog:
             found += _twins(thread_id, rollouts)
         return found
 
-    def _visit(self, path: str) -> _Folder:
+    def _visit(self, path: str, *, anew: bool) -> _Folder:
         """The folder as it is now: the known object when it is the same."""
         known = self._folders.get(path)
         full = os.path.join(self.root, path)
         try:
-            status = os.stat(full) if path in _ROOTS else self._states.lstat(path)
+            if path in _ROOTS:
+                status = os.stat(full)
+            else:
+                status = os.lstat(full) if anew else self._states.lstat(path)
         except OSError as error:
             return self._unreadable(path, error)
         identity = (status.st_dev, status.st_ino, status.st_mtime_ns)
@@ -169,6 +192,11 @@ class Catalog:
             if rollout.rollout_id != rollout.thread_id:
                 self._named_otherwise.setdefault(rollout.rollout_id, []).append(rollout)
         self.version += 1
+
+
+def _missing(came: list[RolloutFile], went: list[RolloutFile]) -> bool:
+    """True when a rollout went that hasn't come under another name or in another folder."""
+    return bool({rollout.shown for rollout in went} - {rollout.shown for rollout in came})
 
 
 def preference(rollout: RolloutFile) -> tuple[bool, str, str, bool]:
