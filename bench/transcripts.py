@@ -22,7 +22,7 @@ def transcript(folder: Path, settings: Settings) -> Table:
     """Opening the transcript, and what `cat` of the log takes in the same run."""
     with store_of(_STORE, folder, settings) as store:
         log = store / rollout_name(THREAD)
-        turn = last_turn(log)
+        turn, other = last_turn(log), last_turn(store / rollout_name(WARM))
 
         def opened(mount: Mount, thread: str = THREAD) -> float:
             return first_byte_of(mount.thread(thread) / _FILE)
@@ -43,10 +43,10 @@ def transcript(folder: Path, settings: Settings) -> Table:
         def grown(option: str) -> float:
             make_index(store, folder)
             with mounted(store, folder, option) as mount:
+                _append(store / rollout_name(WARM), other)  # which the index hasn't got, so a worker is asked
                 opened(mount, WARM)
                 opened(mount)
-                with log.open("ab") as file:
-                    file.write(turn)
+                _append(log, turn)
                 return opened(mount)
 
         samples = timing.in_turns(
@@ -63,7 +63,7 @@ def transcript(folder: Path, settings: Settings) -> Table:
         size = log.stat().st_size
     names = {
         "indexed": "in the index, new server",
-        "grown, indexed": "one turn more than in the index",
+        "grown, indexed": "one turn more than in the index, a worker process runs",
         "grown": "without an index, one turn more than it had when it was opened before",
         "warm": "without an index, opened first, a worker process runs",
         "cold": "without an index, opened first, no worker process yet",
@@ -75,3 +75,8 @@ def transcript(folder: Path, settings: Settings) -> Table:
         f"{size / 1e6:.1f} MB in the end."
     )
     return Table("First byte of a 10 MiB thread's transcript", text, ("", "median", "÷ cat"), rows)
+
+
+def _append(log: Path, data: bytes) -> None:
+    with log.open("ab") as file:
+        file.write(data)
