@@ -1,9 +1,9 @@
-# make setup | demo | test | lint | man | picture | golden | bench | clean
+# make setup | demo | test | lint | man | sample | picture | golden | bench | clean
 # Every path below is relative, so a checkout in a folder with spaces works.
 
 PY := .venv/bin/python
 
-.PHONY: setup demo test lint man picture golden bench clean
+.PHONY: setup demo test lint man sample picture golden bench clean
 
 setup: .venv/ready-dev
 
@@ -27,6 +27,9 @@ lint: setup
 
 man: setup
 	$(PY) -m scripts.man
+
+sample: setup
+	$(PY) -m scripts.sample_archive
 
 picture: setup
 	$(PY) -m scripts.picture

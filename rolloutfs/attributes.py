@@ -189,7 +189,7 @@ class Describer:
                 else Announced(0, *self._clock.of_store())
             )
             return self._made(ino, node, told, freshness.UNKNOWN)
-        if self._contents.is_frozen(ino):  # the number may be that of the present content again in an instant
+        if self._contents.is_passing(ino):  # the number may be that of the present content again in an instant
             return self._made(ino, node, told, freshness.UNKNOWN)
         return self._made(ino, node, told)
 

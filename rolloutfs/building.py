@@ -15,8 +15,9 @@ from threadstore.indexing import Indexer
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import checks, control, indexing, logs, spoolfolder
+from rolloutfs import checks, indexing, logs, spoolfolder
 from rolloutfs.errors import Exit, MountError
+from rolloutfs.harmless import json_line
 
 _STEP = 0.2  # seconds between two moves of the progress bar
 
@@ -39,7 +40,7 @@ def build(store: str, say: Callable[[str], None], how: str, *, as_json: bool) ->
     finally:
         spool.remove()
     if as_json:
-        say(control.as_line({"index": path, "threads": total, "entered": entered}).decode().rstrip("\n"))
+        say(json_line({"index": path, "threads": total, "entered": entered}))
     else:
         say(f"{total:,} threads, of which {entered:,} had changed: {path}")
 

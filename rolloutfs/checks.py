@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import shutil
 import subprocess
 
 from rolloutfs import identity, mounttable
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.storefiles import FOLDERS
+from rolloutfs.wording import shell_word
 
 FUSE_DEVICE = "/dev/fuse"
 _DEAD = (errno.ENOTCONN, errno.ECONNABORTED)
@@ -28,7 +28,8 @@ def store_root(store: str, how: str = "rolloutfs mount STORE MOUNTPOINT") -> str
     root = os.path.realpath(store)
     if not os.path.isdir(root):
         raise MountError(
-            f"There is no store at {store}. Name the folder that has sessions/ in it: {how}.",
+            f"There is no store at {store}. Name the folder that has sessions/ in it: {how}. "
+            "Without any there is a sample: rolloutfs demo",
             Exit.STORE,
         )
     if not any(os.path.isdir(os.path.join(root, name)) for name in FOLDERS):
@@ -79,7 +80,7 @@ def mountpoint(path: str, root: str, *, replace: bool = False) -> str:
         names = os.listdir(place)
     except FileNotFoundError:
         raise MountError(
-            f"{path} does not exist. Make it first: mkdir -p {shlex.quote(path)}", Exit.MOUNTPOINT
+            f"{path} does not exist. Make it first: mkdir -p {shell_word(path)}", Exit.MOUNTPOINT
         ) from None
     except NotADirectoryError:
         raise MountError(f"{path} is not a folder. Give an empty folder to mount on.", Exit.MOUNTPOINT) from None
@@ -91,12 +92,12 @@ def mountpoint(path: str, root: str, *, replace: bool = False) -> str:
     if mounted is not None and mounted.is_fuse:
         what = "rolloutfs is" if mounted.is_ours else f"Another file system ({mounted.fstype}) is"
         raise MountError(
-            f"{what} mounted at {path} already, and alive. Unmount it first: rolloutfs umount {shlex.quote(path)}"
+            f"{what} mounted at {path} already, and alive. Unmount it first: rolloutfs umount {shell_word(path)}"
             if mounted.is_ours
             else f"{what} mounted at {path} already. Choose another folder.",
             Exit.MOUNTPOINT,
         )
-    _apart(path, place, root)
+    apart(path, place, root)
     if names:
         raise MountError(
             f"{path} is not empty, and a mount would hide what is in it. Give an empty folder: "
@@ -108,7 +109,8 @@ def mountpoint(path: str, root: str, *, replace: bool = False) -> str:
     return place
 
 
-def _apart(path: str, place: str, root: str) -> None:
+def apart(path: str, place: str, root: str) -> None:
+    """That a place is neither in a store nor above it."""
     for folder in (root, *(os.path.realpath(os.path.join(root, name)) for name in FOLDERS)):
         if place == folder or place.startswith(folder.rstrip("/") + "/"):
             raise MountError(f"{path} lies inside the store {root}. Mount somewhere outside of it.", Exit.MOUNTPOINT)
@@ -132,7 +134,7 @@ def is_dead(place: str) -> bool:
 
 def clear_command(place: str, *, lazy: bool = False) -> str:
     """What a person types to take a mount away."""
-    return f"rolloutfs umount {'-z ' * lazy}{shlex.quote(place)}"
+    return f"rolloutfs umount {'-z ' * lazy}{shell_word(place)}"
 
 
 def clear(place: str) -> None:

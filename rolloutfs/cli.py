@@ -17,30 +17,31 @@ from rolloutfs.invocation import default_store, finish, mention, printing
 _CODES = """
 \b
 Exit codes:
-  0  done                                4  the mountpoint was refused
-  1  an error of rolloutfs itself        5  FUSE can't be used here
-  2  the command was not understood      6  a dead mount is in the way
-  3  there is no store                   7  the mount is in use
-  8  the request was refused             9  the request failed
- 10  check has found problems           11  it was done, but the answer could not be printed
-130  interrupted by Ctrl-C or a signal
+  0  done                            7  the mount is in use
+  1  an error of rolloutfs itself    8  the request was refused
+  2  the command was not understood  9  the request failed
+  3  there is no store              10  check has found problems
+  4  the mountpoint was refused     11  done, but the answer was lost
+  5  FUSE can't be used here       130  interrupted by Ctrl-C or a signal
+  6  a dead mount is in the way
 """
 _EPILOG = f"""\
 \b
 Examples:
-  rolloutfs mount ~/threads              your Codex store ($CODEX_HOME, else ~/.codex)
-  rolloutfs mount /backup/codex ~/old    another store
-  cat ~/threads/README.md                how to use what is there
+  rolloutfs demo                       a sample store, and what to try in it
+  rolloutfs mount ~/threads            your store: $CODEX_HOME, else ~/.codex
+  rolloutfs mount /backup/codex ~/old  another store
+  cat ~/threads/README.md              how to use what is there
   rolloutfs umount ~/threads
-  rolloutfs fork THREAD before -1        a thread's control files, without a mount
-  rolloutfs search flaky test            what was said about something, in all threads
+  rolloutfs fork THREAD before -1      control files, without a mount
+  rolloutfs search flaky test          what was said, in all threads
 {_CODES}"""
 _FORK = f"""\
 \b
 Examples:
-  rolloutfs fork 01a22938                    everything of the thread whose id begins so
-  rolloutfs fork "release notes" through 3   a thread by its name, up to and including its third turn
-  rolloutfs fork 01a22938 before -1          all but its last turn
+  rolloutfs fork 01a22938                   all of the thread with that id
+  rolloutfs fork "release notes" through 3  of that name, up to turn 3
+  rolloutfs fork 01a22938 before -1         all but its last turn
   rolloutfs fork --dry-run 01a22938 before 2
   rolloutfs fork 01a22938 | jq -r .thread_id
 {_CODES}"""
@@ -48,36 +49,43 @@ _REVERT = f"""\
 \b
 Examples:
   rolloutfs revert 01a22938 before -1        take the last turn back
-  rolloutfs revert "release notes" before 3  a thread by its name: its first two turns are left
-  rolloutfs revert 01a22938 undo             go on from where it was before the last revert
+  rolloutfs revert "release notes" before 3  of that name: two turns are left
+  rolloutfs revert 01a22938 undo             take the last revert back
   rolloutfs revert --dry-run 01a22938 before 2 | jq -r '.dropped_turns[]'
 {_CODES}"""
 _COMPACT = f"""\
 \b
 Examples:
-  rolloutfs compact 01a22938 summary.md      this text becomes the model's memory
+  rolloutfs compact 01a22938 summary.md  this text becomes its memory
   rolloutfs compact "release notes" - < summary.md
-  rolloutfs compact 01a22938 --recent        no summary, only the newest messages of the user
-  rolloutfs compact 01a22938 --auto          the program named in config.toml writes the summary
+  rolloutfs compact 01a22938 --recent    only the user's newest messages
+  rolloutfs compact 01a22938 --auto      the summarizer of config.toml
   rolloutfs compact --dry-run 01a22938 summary.md
 {_CODES}"""
 _UMOUNT = f"""\
 \b
 Examples:
-  rolloutfs umount ~/threads             also one whose server has ended
-  rolloutfs umount -z ~/threads          one that is in use: it goes when it is let go of
+  rolloutfs umount ~/threads     also one whose server has ended
+  rolloutfs umount -z ~/threads  one in use: it goes when it is let go of
+{_CODES}"""
+_DEMO = f"""\
+\b
+Examples:
+  rolloutfs demo         in a fresh temporary folder
+  rolloutfs demo ~/demo  in a folder that is empty or isn't there yet
+  cd "$(rolloutfs demo --json | jq -r .mountpoint)"
 {_CODES}"""
 _INDEX = f"""\
 \b
 Examples:
-  rolloutfs index                        of your Codex store ($CODEX_HOME, else ~/.codex)
+  rolloutfs index                of your store: $CODEX_HOME, else ~/.codex
   rolloutfs index /backup/codex
-  sqlite3 "$(rolloutfs index --json | jq -r .index)" 'SELECT count(*) FROM threads'
+  sqlite3 "$(rolloutfs index --json | jq -r .index)" .schema
 {_CODES}"""
 _SERVICE = f"""\
 \b
 Examples:
-  rolloutfs service install --now        ~/.codex on ~/threads, now and at each login
+  rolloutfs service install --now  ~/.codex on ~/threads, at each login
   rolloutfs service install --store /backup/codex --mountpoint ~/old
   systemctl --user status rolloutfs
   rolloutfs service uninstall --now
@@ -106,7 +114,7 @@ def main() -> None:
     """A coding agent's threads, mounted as files: ls, cat, grep, tail -f, jq and diff are the user interface."""
 
 
-@main.command("mount", epilog=_EPILOG)
+@main.command("mount", epilog=_EPILOG, short_help="Mount a store on an empty folder.")
 @click.argument("paths", nargs=-1, required=True, metavar="[STORE] MOUNTPOINT")
 @click.option(
     "-f",
@@ -172,7 +180,7 @@ def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool
     finish(run)
 
 
-@main.command("umount", epilog=_UMOUNT)
+@main.command("umount", epilog=_UMOUNT, short_help="Unmount what rolloutfs mounted, alive or dead.")
 @click.argument("mountpoint")
 @click.option("-z", "--lazy", is_flag=True, help="Detach now, although files are open; they end when they are closed.")
 def umount_command(mountpoint: str, lazy: bool) -> None:
@@ -186,7 +194,25 @@ def umount_command(mountpoint: str, lazy: bool) -> None:
     finish(run)
 
 
-@main.command("index", epilog=_INDEX)
+@main.command("demo", epilog=_DEMO, short_help="Mount a sample store, and say what is worth trying there.")
+@click.argument("folder", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def demo_command(folder: str | None, as_json: bool) -> None:
+    """Mount a small sample store that comes with rolloutfs, and say what is worth trying there.
+
+    It is copied to FOLDER/codex-home and mounted on FOLDER/threads, in the background, as by rolloutfs mount; without
+    FOLDER a temporary one is made. rolloutfs umount ends the mount and removes nothing: that is for rm -r FOLDER.
+    """
+
+    def run() -> None:
+        from rolloutfs import demo
+
+        demo.demo(folder, mention, as_json=as_json)
+
+    finish(run)
+
+
+@main.command("index", epilog=_INDEX, short_help="Bring the index of a store up to date now.")
 @click.argument("store", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def index_command(store: str | None, as_json: bool) -> None:
@@ -209,7 +235,9 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Only tell what would be
 _NUMBERS = {"ignore_unknown_options": True}  # so that -1 is a turn
 
 
-@main.command("fork", epilog=_FORK, context_settings=_NUMBERS)
+@main.command(
+    "fork", epilog=_FORK, short_help="Make a new thread from one, or from its beginning.", context_settings=_NUMBERS
+)
 @click.argument("thread", shell_complete=complete_thread)
 @click.argument("words", nargs=-1, metavar="[latest | through TURN | before TURN]")
 @_STORE
@@ -222,7 +250,12 @@ def fork_command(thread: str, words: tuple[str, ...], store: str | None, dry_run
     _operate("fork", thread, _line(words or ("latest",), dry_run=dry_run), store)
 
 
-@main.command("revert", epilog=_REVERT, context_settings=_NUMBERS)
+@main.command(
+    "revert",
+    epilog=_REVERT,
+    short_help="Let a thread go on from before a turn, or undo that.",
+    context_settings=_NUMBERS,
+)
 @click.argument("thread", shell_complete=complete_thread)
 @click.argument("words", nargs=-1, required=True, metavar="before TURN | undo")
 @_STORE
@@ -237,7 +270,7 @@ def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_r
     _operate("revert", thread, _line(words, dry_run=dry_run), store)
 
 
-@main.command("compact", epilog=_COMPACT)
+@main.command("compact", epilog=_COMPACT, short_help="Make a summary the model's memory of a thread.")
 @click.argument("thread", shell_complete=complete_thread)
 @click.argument("file", required=False, type=click.File("rb"))
 @click.option("--recent", is_flag=True, help="No summary: keep only the newest messages of the user.")
@@ -265,7 +298,7 @@ def compact_command(
     _operate("compact", thread, payload, store, dry_run=dry_run)
 
 
-@main.group("service", epilog=_SERVICE)
+@main.group("service", epilog=_SERVICE, short_help="Mount at login, by a user service of systemd.")
 def service_group() -> None:
     """A user service of systemd that mounts at login; `rolloutfs@…` is one for further stores."""
 
@@ -273,7 +306,7 @@ def service_group() -> None:
 _NOW = click.option("--now", is_flag=True, help="Run what systemctl is to be told, instead of showing it.")
 
 
-@service_group.command("install", epilog=_SERVICE)
+@service_group.command("install", epilog=_SERVICE, short_help="Write the units.")
 @_STORE
 @click.option("--mountpoint", metavar="DIR", help="Where the tree appears; ~/threads unless it is given.")
 @_NOW
@@ -288,7 +321,7 @@ def install_command(store: str | None, mountpoint: str | None, now: bool) -> Non
     finish(run)
 
 
-@service_group.command("uninstall", epilog=_SERVICE)
+@service_group.command("uninstall", epilog=_SERVICE, short_help="Remove the units that install wrote.")
 @_NOW
 def uninstall_command(now: bool) -> None:
     """Remove the units that install wrote, and nothing else."""

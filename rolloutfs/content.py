@@ -53,6 +53,7 @@ _RETRY = 1.0  # seconds that the kernel's second walk along a path may take
 _ASK_AGAIN = 2.0  # seconds until the index may know more of a thread
 _MOVES = 12  # times that a thread's files may be moved while we look at them
 _ATTEMPTS = 4  # at a content that is replaced again and again while we look
+_PATIENT = 24  # requests that may wait for pages to go, which wait for reads: pyfuse3 takes 99 requests at a time
 _SEARCHES = frozenset({Kind.SEARCH_README, Kind.SEARCH_PROBLEMS, Kind.HITS, Kind.INCOMPLETE})
 
 
@@ -153,6 +154,7 @@ class Contents:
         self._epochs: dict[int, int] = {}
         self._highest: Recent[int, int] = Recent(KNOWN)  # the highest epoch that a file ever had
         self._open: dict[int, _Open] = {}
+        self._patient = 0  # requests that wait for pages to go
         self._handles: dict[int, _Handle] = {}
         self._next_handle = 1
         self._renewals: dict[int, freshness.Share] = {}
@@ -180,10 +182,10 @@ class Contents:
         """True for an inode with handles."""
         return ino in self._open
 
-    def is_frozen(self, ino: int) -> bool:
-        """True for an inode with handles whose content is no longer that of the file."""
+    def is_passing(self, ino: int) -> bool:
+        """True for an inode with handles whose content is no longer that of the file, or more than was told."""
         state = self._open.get(ino)
-        return state is not None and state.frozen
+        return state is not None and (state.frozen or state.shown != state.reader.size)
 
     async def measure(self, ino: int, node: Node) -> Announced:
         """The exact attributes of a file's inode, computed if they have to be. Never fails for one that is open."""
@@ -421,16 +423,26 @@ class Contents:
         return await self._shown(ino, state, told)
 
     async def _shown(self, ino: int, state: _Open, told: Announced) -> Announced:
-        """What the kernel may be told of an open inode that has grown: the pages with the end that it had go before."""
+        """What the kernel may be told of an open inode that has grown: the pages with the end that it had go before.
+        Who finds too many waiting for that is told what was told before.
+        """
+        if state.shown != state.reader.size and self._patient < _PATIENT:
+            self._patient += 1
+            try:
+                await self._let_grow(ino, state)
+            finally:
+                self._patient -= 1
+        told = told._replace(size=state.shown)
+        if self._open.get(ino) is state:
+            self._announced.put(ino, told)
+        return told
+
+    async def _let_grow(self, ino: int, state: _Open) -> None:
         async with state.growing:
             size = state.reader.size
             if state.shown < size and state.backing is None:
                 await self.drop_pages(ino)
             state.shown = size  # a file that the kernel reads by itself may also have been cut
-        told = told._replace(size=state.shown)
-        if self._open.get(ino) is state:
-            self._announced.put(ino, told)
-        return told
 
     # Versions
 

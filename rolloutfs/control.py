@@ -376,6 +376,7 @@ _TEXTS: Final = {
 #     echo undo > revert                    go on from where it was before the last revert
 #     echo 'dry-run before TURN' > revert   only tell what would be done
 #     echo '{"op":"revert","before_turn_id":"TURN"}' > revert     the same as JSON: before_turn_id, dry_run
+# What was dropped can be read afterwards, in dropped.md; in a legacy thread it is marked in transcript.md.
 """
     + _TURNS
     + _ANSWERS.replace("{file}", "revert").replace("{example}", "dry-run before -1"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from rolloutfs.wording import printable
+
 
 class Exit(IntEnum):
     """Exit codes; `rolloutfs --help` documents them."""
@@ -28,7 +30,7 @@ class MountError(Exception):
 
     def __init__(self, message: str, code: Exit) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = printable(message)
         self.code = code
 
 

@@ -4,12 +4,12 @@ or in JSON.
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from typing import Any
 
+import orjson
 from threadstore.terminal import PLAIN, UNSAFE, harmless
-
-from rolloutfs.control import as_line
 
 __all__ = ["harmless", "json_line", "quoted"]
 
@@ -21,7 +21,10 @@ def quoted(text: str) -> str:
 
 def json_line(document: dict[str, Any]) -> str:
     """A JSON object on one line that means the same and holds no character that a terminal would obey."""
-    text = as_line(document).decode().rstrip("\n")
+    try:
+        text = orjson.dumps(document).decode()
+    except orjson.JSONEncodeError:  # lone surrogates, bytes of a path that are no UTF-8: Python makes these of it again
+        text = json.dumps(document, separators=(",", ":"), default=str)
     return text if PLAIN.fullmatch(text) else "".join(map(_in_json, text))
 
 

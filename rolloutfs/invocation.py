@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import click
 
 from rolloutfs.errors import Exit, MountError, UnprintableError
+from rolloutfs.wording import printable
 
 
 def default_store() -> str:
     """$CODEX_HOME, then ~/.codex."""
     return os.environ.get("CODEX_HOME") or str(Path("~/.codex").expanduser())
+
+
+def own_command() -> list[str]:
+    """What starts this installation: the script beside the interpreter, else the package."""
+    script = os.path.join(os.path.dirname(os.path.abspath(sys.executable)), "rolloutfs")
+    return [script] if os.access(script, os.X_OK) else [os.path.abspath(sys.executable), "-P", "-m", "rolloutfs"]
 
 
 def finish(run: Callable[[], None]) -> None:
@@ -39,8 +48,6 @@ def answer(run: Callable[[], Exit | None]) -> None:
     from rolloutfs.harmless import harmless
 
     code: Exit | None = None
-    if hasattr(sys.stdout, "reconfigure"):  # a terminal of another encoding shows codes instead of failing
-        sys.stdout.reconfigure(errors="backslashreplace")
     with printing():
         try:
             code = run()
@@ -77,6 +84,7 @@ def complain(message: str) -> None:
 
 def mention(line: str) -> None:
     """A line about what was done. That it can't be printed neither stops nor undoes anything."""
+    line = printable(line)
     try:
         click.echo(line)
     except OSError as error:
@@ -88,6 +96,7 @@ def mention(line: str) -> None:
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
     """What to do when stdout can't take it: a reader that goes away, as `head` does, is no error, a full disk is."""
+    _prepare_output()
     try:
         yield
     except OSError as error:
@@ -98,6 +107,25 @@ def printing() -> Iterator[None]:
             sys.exit(Exit.DONE)
         complain(f"the output can't be written: {error.strerror}.")
         sys.exit(Exit.FAILED)
+
+
+def _prepare_output() -> None:
+    """Let stdout be there, take pieces as a whole, and show codes for what its encoding lacks."""
+    if sys.stderr is None:  # who closed one wants to hear nothing
+        sys.stderr = _nowhere()
+    out, own = sys.stdout, sys.__stdout__
+    if out is None:
+        sys.stdout = _nowhere()
+    elif own is not None and out is own and isinstance(own.buffer, io.RawIOBase):
+        # So it is with $PYTHONUNBUFFERED: a write may then be one of a part, and what failed isn't known afterwards.
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(own.buffer), own.encoding, "backslashreplace")
+    elif hasattr(out, "reconfigure"):
+        out.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    """A stream that takes all; its descriptor stays open, so that no file of ours gets the number of a closed one."""
+    return open(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8", closefd=False)
 
 
 def _is_unprintable(error: OSError) -> bool:
@@ -112,8 +140,7 @@ def _is_unprintable(error: OSError) -> bool:
 
 
 def _flush() -> None:
-    if sys.stdout is not None:  # who closed it wants to hear nothing
-        sys.stdout.flush()
+    sys.stdout.flush()
 
 
 def let_go_of_stdout() -> None:

@@ -20,7 +20,7 @@ _LONGEST_NAME = 200
 
 def log_file(mountpoint: str) -> Path:
     """The log of the server of a mountpoint, in the XDG state folder."""
-    name = quote(mountpoint.strip("/") or "root", safe="").replace("%2F", "-")[-_LONGEST_NAME:]
+    name = quote(os.fsencode(mountpoint.strip("/") or "root"), safe="").replace("%2F", "-")[-_LONGEST_NAME:]
     return Path(platformdirs.user_state_dir("rolloutfs")) / f"{name}.log"
 
 

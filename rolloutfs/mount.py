@@ -17,7 +17,6 @@ import contextlib
 import logging
 import os
 import resource
-import shlex
 import signal
 import string
 import threading
@@ -58,6 +57,7 @@ from rolloutfs.passthrough import Door
 from rolloutfs.pool import open_pool
 from rolloutfs.spoolfolder import SpoolFolder
 from rolloutfs.watch import open_watch
+from rolloutfs.wording import shell_word
 from rolloutfs.worker import Place
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
         return
     log_target, log_path = log
     _in_background(server, place, log_target)
-    say(f"{root} is mounted on {place}. Unmount it with: rolloutfs umount {shlex.quote(place)}")
+    say(f"{root} is mounted on {place}. Unmount it with: rolloutfs umount {shell_word(place)}")
     if log_path is None:
         say("There is no folder for a log ($XDG_STATE_HOME): the server writes none.")
 
@@ -334,7 +334,7 @@ def _daemon(server: _Server, writing: int, log_target: int) -> NoReturn:
     except BaseException as error:
         log.exception("The server ended; its mount is left dead")
         with contextlib.suppress(OSError):
-            os.write(writing, f"{type(error).__name__}: {error}".encode())
+            os.write(writing, os.fsencode(f"{type(error).__name__}: {error}"))
     finally:
         os._exit(code)
 

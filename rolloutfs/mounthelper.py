@@ -21,6 +21,7 @@ import click
 
 from rolloutfs import identity
 from rolloutfs.errors import Exit, MountError
+from rolloutfs.wording import printable
 
 DONE, USAGE, FAILURE = 0, 1, 32
 
@@ -100,8 +101,12 @@ def _mount(call: Call) -> None:
     said = {"foreground": False, **asdict(given)}
     mount.mount(
         mount.Request.of(call.store, call.mountpoint, config.mount_settings(said)),
-        click.echo if call.verbose else lambda line: None,
+        _say if call.verbose else lambda line: None,
     )
+
+
+def _say(line: str) -> None:
+    click.echo(printable(line))
 
 
 def _is_here(namespace: str) -> bool:

@@ -11,6 +11,7 @@ from threadstore.errors import StoreError
 from threadstore.store import ThreadStore
 from threadstore.summaries import Summary
 
+from rolloutfs import mounttable
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.harmless import harmless, quoted
 
@@ -27,11 +28,11 @@ class UnnamedError(MountError):
 
 
 def find(store: ThreadStore, wanted: str | None) -> str:
-    """The thread of an id, of the beginning of one, or of a name; without any, the last one of the current folder.
-    Raises UnnamedError.
+    """The thread of an id, of the beginning of one, or of a name; without any, the one whose folder in a mount this is,
+    else the last one of the current folder. Raises UnnamedError.
     """
     if wanted is None:
-        return last_here(store)
+        return entered(store) or last_here(store)
     ids = store.thread_ids()
     found = begun(begins(ids, wanted.lower()), wanted) if wanted else None
     if found is not None:
@@ -41,7 +42,8 @@ def find(store: ThreadStore, wanted: str | None) -> str:
         told = f"{len(named)} threads are called {quoted(wanted)}: give the id of one. {_candidates(named)}"
         raise UnnamedError(told, errno.EINVAL)
     if not named:
-        raise UnnamedError(f"There is no thread {quoted(wanted)} in {harmless(store.root)}.", errno.ENOENT)
+        told = f"There is no thread {quoted(wanted)} in {harmless(store.root)}: rolloutfs ls lists ids and names."
+        raise UnnamedError(told, errno.ENOENT)
     return named[0]
 
 
@@ -89,6 +91,17 @@ def by_people(store: ThreadStore, thread: str) -> bool:
         return not store.is_agent(thread)
     except (KeyError, StoreError, OSError):
         return True
+
+
+def entered(store: ThreadStore) -> str | None:
+    """The thread in whose folder, in a mount of the store, the current folder is."""
+    here = os.getcwd()
+    for mount in mounttable.ours():
+        top = os.path.join(mount.mountpoint, "threads", "")
+        if mount.store == store.root and here.startswith(top):
+            thread = here[len(top) :].partition("/")[0]
+            return thread if thread in store.thread_ids() else None
+    return None
 
 
 def last_here(store: ThreadStore) -> str:

@@ -12,17 +12,18 @@ STORE = click.option("--store", metavar="STORE", help="The store; $CODEX_HOME or
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 
 _SEARCH = """\
-\b
 Words are found without regard to case and accents; all of them must occur in one text. Words are letters and digits:
 foo_bar.py is the phrase "foo bar py", and each Chinese, Japanese or Korean character is a word. An argument with a
-blank in it is a phrase: 'flaky test' is one, flaky test are two words.
-  word   "a phrase"   prefix*
+blank in it is a phrase: 'flaky test' is one, flaky test are two words; mig* is any word that begins so.
+
+\b
 Filters:
-  branch:NAME  model:NAME  tool:NAME    of the thread, of the call; NAME* for a beginning (names of tools
-                                        are no words of a text: tool:apply_patch finds its calls)
-  cwd:FOLDER                            the folder of the thread, or one below it
-  kind:KIND                             user, assistant, summary, reasoning, call or output
-  since:YYYY-MM-DD  until:YYYY-MM-DD    days of local time ($TZ), both included; in a mount of its --zone
+  branch:NAME model:NAME  of the thread; NAME* for a beginning
+  tool:NAME               calls of a tool, whose name is no word of a text
+  cwd:FOLDER              the folder of the thread, or one below it
+  kind:KIND               user, assistant, summary, reasoning, call, output
+  since:YYYY-MM-DD        days of local time ($TZ), included; in a mount
+  until:YYYY-MM-DD        of its --zone
 
 \b
 Examples:
@@ -31,15 +32,25 @@ Examples:
   rolloutfs search 'migrat*' cwd:. branch:main
   rolloutfs search kind:user -n 5
 
-\b
+"dropped" in the place of a turn's number: what was said there was rolled back, or dropped by a revert; with --json
+"effective" is false then.
+
 Exit codes: 0 done, also when nothing was found; 2 the query was not understood; 3 there is no store; 9 it failed.
 """
 
 
-@click.command("search", epilog=_SEARCH)
+@click.command("search", epilog=_SEARCH, short_help="Search what was said in all threads.")
 @click.argument("words", nargs=-1, required=True)
 @STORE
-@click.option("-n", "count", type=click.IntRange(0), default=20, show_default=True, help="At most so many; 0 is all.")
+@click.option(
+    "-n",
+    "count",
+    metavar="NUMBER",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    help="At most so many; 0 is all.",
+)
 @_JSON
 def search_command(words: tuple[str, ...], store: str | None, count: int, as_json: bool) -> None:
     """Search what was said in all threads: messages, reasoning, calls of tools and their output, newest first.
@@ -59,23 +70,29 @@ def search_command(words: tuple[str, ...], store: str | None, count: int, as_jso
 _LS = """\
 \b
 Examples:
-  rolloutfs ls                 the 20 threads of people that were written to last
-  rolloutfs ls -n 0 --all      every thread, also of agents and archived ones (dimmed)
+  rolloutfs ls             the 20 threads of people with the newest records
+  rolloutfs ls -n 0 --all  also of agents, and archived ones (dimmed)
   rolloutfs ls --archived
   rolloutfs ls --json -n 1 | jq -r .thread_id
 
-\b
 LAST is the time of the last record; WHERE the branch, or the folder where there is none; NAME the thread's name, or
 its first words. Output that goes elsewhere than to a terminal is not cut to its width.
 
-\b
 Exit codes: 0 done; 3 there is no store.
 """
 
 
-@click.command("ls", epilog=_LS)
+@click.command("ls", epilog=_LS, short_help="List threads, the newest first.")
 @STORE
-@click.option("-n", "count", type=click.IntRange(0), default=20, show_default=True, help="At most so many; 0 is all.")
+@click.option(
+    "-n",
+    "count",
+    metavar="NUMBER",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    help="At most so many; 0 is all.",
+)
 @click.option("--all", "everything", is_flag=True, help="Also threads of agents, and archived ones.")
 @click.option("--archived", is_flag=True, help="Archived threads, and no others.")
 @_JSON
@@ -92,9 +109,8 @@ def ls_command(store: str | None, count: int, everything: bool, archived: bool, 
 
 
 _SHOW = """\
-\b
 Files: thread.json, turns.jsonl, effective_history.jsonl, model_input.jsonl, full_history.jsonl, world_state.json,
-transcript.md, pending_calls.jsonl, usage.json, problems.jsonl, lineage.json
+transcript.md, pending_calls.jsonl, usage.json, problems.jsonl, lineage.json, dropped.md, dropped_turns.jsonl
 
 \b
 Examples:
@@ -102,13 +118,12 @@ Examples:
   rolloutfs show "release notes" effective_history.jsonl | jq -r .role
   rolloutfs show 01a22938 turns.jsonl | head -3
 
-\b
 Exit codes: 0 done, also when the reader goes away early; 2 there is no such file; 3 there is no store; 8 there is no
 such thread, or several; 9 the file can't be given.
 """
 
 
-@click.command("show", epilog=_SHOW)
+@click.command("show", epilog=_SHOW, short_help="Print a file of a thread.")
 @click.argument("thread", shell_complete=complete_thread)
 @click.argument("file", default="thread.json")
 @STORE
@@ -129,31 +144,32 @@ _LOG = """\
 Examples:
   rolloutfs log                the last thread of this folder
   rolloutfs log 01a22938
-  rolloutfs log 01a22938 --json | jq -r 'select(.status == "failed") | .error'
+  rolloutfs log 01a22938 --json | jq 'select(.status == "failed").error'
+  rolloutfs log 01a22938 --dropped
 
-\b
-A turn that no longer counts has no number. With --json each line is that of turns.jsonl.
+A turn that no longer counts has no number; those that a revert dropped are listed with --dropped, with the numbers that
+they had. With --json each line is that of turns.jsonl, or of dropped_turns.jsonl.
 
-\b
 Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several; 9 the turns can't be told.
 """
 
 
-@click.command("log", epilog=_LOG)
+@click.command("log", epilog=_LOG, short_help="List the turns of a thread, the newest first.")
 @click.argument("thread", required=False, shell_complete=complete_thread)
 @STORE
+@click.option("--dropped", is_flag=True, help="The turns that reverts and rollbacks took back, and no others.")
 @_JSON
-def log_command(thread: str | None, store: str | None, as_json: bool) -> None:
+def log_command(thread: str | None, store: str | None, dropped: bool, as_json: bool) -> None:
     """List the turns of THREAD, the newest first: number, status, time, duration, tokens, first words.
 
-    THREAD is an id, the beginning of one, or a name; without it, the last thread whose folder is the current one or
-    above it.
+    THREAD is an id, the beginning of one, or a name; without it, the one in whose folder of a mount this is, else
+    the last thread that worked in the current folder or above it.
     """
 
     def run() -> Exit | None:
         from rolloutfs.commands.log import log
 
-        log(store or default_store(), thread, as_json=as_json)
+        log(store or default_store(), thread, as_json=as_json, dropped=dropped)
         return None
 
     answer(run)
@@ -162,29 +178,27 @@ def log_command(thread: str | None, store: str | None, as_json: bool) -> None:
 _PATH = """\
 \b
 Examples:
-  cd "$(rolloutfs path)"                      the last thread of this folder
+  cd "$(rolloutfs path)"  the last thread of this folder
   jq . "$(rolloutfs path 01a22938)/thread.json"
   rolloutfs path "release notes" --mountpoint ~/threads
 
-\b
 Mounts of other stores are left out, also when they have the thread, as that of a backup may. Of several mounts of STORE
 the oldest that answers is taken. With --mountpoint alone STORE is what is mounted there.
 
-\b
 Exit codes: 0 done; 3 there is no store; 4 nothing is mounted there, or it doesn't answer; 8 there is no such thread,
 or several.
 """
 
 
-@click.command("path", epilog=_PATH)
+@click.command("path", epilog=_PATH, short_help="Print the folder of a thread in a mount.")
 @click.argument("thread", required=False, metavar="[THREAD|NAME]", shell_complete=complete_thread)
 @click.option("--mountpoint", metavar="DIR", help="Look into this mount only, not into all that there are.")
 @STORE
 def path_command(thread: str | None, mountpoint: str | None, store: str | None) -> None:
     """Print the folder of a thread in a mount that is mounted now.
 
-    The thread is named by its id, the beginning of that, or its name; without any it is the last one whose folder is
-    the current one or above it.
+    The thread is named by its id, the beginning of that, or its name; without any it is the one in whose folder of a
+    mount this is, else the last one that worked in the current folder or above it.
     """
 
     def run() -> Exit | None:
@@ -203,15 +217,13 @@ Examples:
   rolloutfs check --store /backup/codex && echo sound
   rolloutfs check --json | jq -r .code | sort | uniq -c
 
-\b
 A line a problem: file:offset: code: what is wrong; what follows from it. Offsets are in decoded bytes.
 
-\b
 Exit codes: 0 there are no problems; 10 there are some; 3 there is no store.
 """
 
 
-@click.command("check", epilog=_CHECK)
+@click.command("check", epilog=_CHECK, short_help="Tell what is damaged or odd in a store.")
 @STORE
 @_JSON
 def check_command(store: str | None, as_json: bool) -> None:
@@ -229,14 +241,13 @@ _STATUS = """\
 \b
 Examples:
   rolloutfs status
-  rolloutfs status --json | jq -r '.mounts[] | select(.answers | not) | .mountpoint'
+  rolloutfs status --json | jq '.mounts[] | select(.answers | not)'
 
-\b
 Exit codes: 0 done, whatever is mounted.
 """
 
 
-@click.command("status", epilog=_STATUS)
+@click.command("status", epilog=_STATUS, short_help="Tell what is mounted where, and whether it answers.")
 @STORE
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status_command(store: str | None, as_json: bool) -> None:
@@ -256,18 +267,16 @@ _TREE = """\
 Examples:
   rolloutfs tree
   rolloutfs tree 01a22938
-  rolloutfs tree --json | jq -r 'select(.how == "fork") | [.thread_id, .above, .boundary] | @tsv'
+  rolloutfs tree --json | jq -c 'select(.how == "fork")'
 
-\b
 Archived threads are marked and dimmed. "after turn 3" is the last turn that a fork has in common with what it was made
 from. --json has an object for each thread; "above" is the thread that it came from.
 
-\b
 Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several.
 """
 
 
-@click.command("tree", epilog=_TREE)
+@click.command("tree", epilog=_TREE, short_help="Show families of threads: forks, agents, generations.")
 @click.argument("thread", required=False, shell_complete=complete_thread)
 @STORE
 @_JSON
@@ -288,16 +297,16 @@ def tree_command(thread: str | None, store: str | None, as_json: bool) -> None:
 _COMPLETION = """\
 \b
 Examples:
-  rolloutfs completion bash > ~/.local/share/bash-completion/completions/rolloutfs
+  d=~/.local/share/bash-completion/completions
+  mkdir -p $d && rolloutfs completion bash > $d/rolloutfs
   rolloutfs completion zsh > ~/.zfunc/_rolloutfs
   rolloutfs completion fish > ~/.config/fish/completions/rolloutfs.fish
 
-\b
 Exit codes: 0 done; 2 there is no such shell.
 """
 
 
-@click.command("completion", epilog=_COMPLETION)
+@click.command("completion", epilog=_COMPLETION, short_help="Print a script with which a shell completes all this.")
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def completion_command(context: click.Context, shell: str) -> None:

@@ -6,7 +6,7 @@ import os
 
 from rolloutfs import __version__
 
-_TEXT = """\
+_HEAD = """\
 # Your agent's threads, as files
 
 Made by rolloutfs {version}. Reading changes nothing in the store. Only three files of a thread take requests (below).
@@ -20,34 +20,68 @@ Everything is computed from the rollout files when it is read; there is no copy 
     grep -rl 'some words' threads/*/effective_history.jsonl
     tail -f threads/ID/effective_history.jsonl          follow a thread that is running
 
+"""
+
+_ROOT = """\
+## The root
+
+    threads/            every thread by its id: a folder of files about it
+    by-date/ … archived/    links to threads that a person started, see Views
+    search/             what was said, by an index
+    store/              the store's own files, and what is derived from all of them
+    operations.jsonl    every request for this store, done or refused, with its answer
+    problems.jsonl, stats.json, lineage.mmd     links to those in store/
+
+"""
+
+_THREAD = """\
 ## threads/ID/
 
 | file | content |
 | --- | --- |
-| effective_history.jsonl | what the model remembers now; each line is byte for byte the item in the log |
+| effective_history.jsonl | what the model remembers now, after compaction, rollback, revert and fork: one item a \
+line, byte for byte as in the log |
 | model_input.jsonl | the same, normalised: exactly what the next request would carry as history |
-| full_history.jsonl | every record of the lineage, nothing hidden, each with `effective: true` or `false` |
-| world_state.json | world-state baseline, settings of the last turn, context window, tokens |
-| thread.json | name, folder, git, model, times, status, counts, how the replay went |
-| transcript.md | the thread as text for people and `grep -rn`: turns, messages, calls, results, patches, checkpoints |
-| turns.jsonl | one line a turn: id, status, whether it still counts and why, user text, usage |
-| turns/0007/ | one turn: user.md, assistant.md, items.jsonl, calls/003-exec_command.json, diff.patch, usage.json, … |
+| full_history.jsonl | every record of the thread and of those it was forked from, in order, nothing hidden, each \
+with `effective: true` or `false` |
+| transcript.md | the thread as text for people and `grep -rn`: turns, messages, calls, results, patches, \
+checkpoints, rollbacks, reverts, forks; what no longer counts is marked. Long texts keep their ends and say where in \
+the log the rest is; no image data, no escape sequences |
+| turns.jsonl | one line a turn: id, number, status, whether it still counts and why not, text of the user, times, \
+usage |
+| turns/0007/ | one turn: user.md and assistant.md (what was said), items.jsonl (its items, byte for byte), \
+calls/003-exec_command.json (arguments, output as recorded, exit code), diff.patch (what it changed, as far as that \
+was recorded), usage.json, turn.json (its line of turns.jsonl) |
+| dropped.md | what reverts dropped, as a transcript, the first revert first. Listed where a thread has several \
+rollouts |
+| dropped_turns.jsonl | the turns in it, as in turns.jsonl; `number_then` is the number that a turn had. Listed \
+likewise |
+| thread.json | id, name, folder, git, model, times, mode, status, counts, what the replay is based on |
+| world_state.json | world-state baseline with its patches applied, settings of the last turn, context window, tokens \
+|
 | pending_calls.jsonl | tool calls without a recorded result: their effect is unknown |
-| usage.json | tokens: `own` is what the thread spent itself, without what it `inherited` and without its sub-agents |
+| usage.json | tokens: `own` is what the thread spent itself, by day and model, turns that were taken back too, \
+without what it `inherited` and without its sub-agents |
 | problems.jsonl | what is damaged or odd, with file, byte offset and consequence; empty when all is sound |
-| lineage/ | lineage.json; links forked_from and parent; forks/ and agents/; family.txt and family.mmd, all that came \
-from the same thread |
-| rollouts/ | the raw rollout files of every generation, decoded; `current` is the one in use |
+| lineage/ | lineage.json, the pieces of log that the thread consists of; links forked_from and parent; forks/ and \
+agents/; family.txt and family.mmd (Mermaid), all that came from the same thread, with the turn after which each fork \
+begins |
+| rollouts/ | the raw rollout files of every generation, decoded; `current` links to the one in use |
 | fork, revert, compact | control files: write a request, read the answer; `cat` one to see how |
 
 Turns are numbered as in turns.jsonl; turns/last, turns/-1 and turns/7 work, too, and one that was rolled back is
-0007~1. A walk leaves turns/ out, since it is a link to a folder that isn't listed: `grep -r word turns/`, with a slash.
+0007~1. A walk leaves turns/ out, since all of it stands in other files as well: it is a link to a folder that isn't
+listed. Write a slash to look into it, `grep -r word turns/`. A copy of the tree has the link without that folder; copy
+one of its folders by name, `tar cf last.tar -C turns/last/ .`
 
 `getfattr -d threads/ID` shows thread_id, name, status, model, branch, tokens and problems as user.rolloutfs.*, except
 in a mount with --read-only.
 
 A derived file that can't be given truthfully answers "Input/output error"; `problems.jsonl` beside it says why.
 
+"""
+
+_PLACES = """\
 ## Places
 
 A transcript names places in the log as `sessions/2026/11/29/rollout-….jsonl:9609`: a file of the store and how many
@@ -57,9 +91,12 @@ bytes come before. The record there is the first line of
 
 Offsets are in decoded bytes: for a name that ends in .zst take the file of the same name without it below rollouts/ of
 the thread that it belongs to (its id is in the name). What a revert of a paginated thread dropped lies in the older
-log: the transcript says where, `What had followed: …`, and `tail -c` as above reads it, up to the end of that file.
-In a legacy thread nothing was moved: what no longer counts is in the transcript, marked.
+log, from the place on that the transcript tells, `What had followed: …`, and dropped.md shows it. In a legacy thread
+nothing was moved: what no longer counts is in the transcript and in turns.jsonl, marked, and dropped.md is empty.
 
+"""
+
+_VIEWS = """\
 ## Views
 
 Folders of links into threads/, of the threads that a person started:
@@ -72,16 +109,20 @@ Folders of links into threads/, of the threads that a person started:
 
 TIME is that of the beginning, like 2026-11-29T21-31-05, in UTC unless the mount was given a --zone. In names of links
 blanks and what a shell would stumble over are `_`; where several in a folder would be the same, all of these end in a
-part of the id. The folders of by-cwd, by-branch and by-model are called as the thread has it, blanks, quotes and all:
-quote them.
+part of the id. A name changes only with its thread. The folders of by-cwd, by-branch and by-model are called as the
+thread has it, blanks, quotes and all: quote them.
 
 Never let a program follow links from a view or the root: not tar -h, cp -rL, rsync -L, grep -R, find -L. The links in
 lineage/ lead from thread to thread in circles, so each thread is met again by every way that leads to it, practically
-without end. Give the files, or the folders that links lead to:
+without end. Give the files, or the folders that links lead to, here to copy the threads of a project:
 
     grep -l word recent/*/transcript.md
-    find by-cwd/home/me/project -type l -exec readlink -f {{}} + | xargs -d '\\n' cp -a -t ~/copy    a project
+    find by-cwd/home/me/project -type l -exec readlink -f {{}} + |
+        xargs -d '\\n' cp -a -t ~/copy
 
+"""
+
+_REQUESTS = """\
 ## Requests
 
 One write is one request, done before the write returns; the same twice is done twice. A refused one fails the write, so
@@ -95,6 +136,8 @@ yourself: Python's open(…).write(…) without close, or with, hides the error.
     cat ~/summary.md > compact          this summary becomes the model's memory; also {{"strategy":"recent"}}
     echo 'dry-run before -1' > revert   any request, told but not done; (printf 'dry-run '; cat ~/summary.md) > compact
     jq -r .thread_id fork               the answer to the last request for the thread
+    codex resume "$(jq -r .thread_id fork)"     goes on with the fork; with CODEX_HOME set if the store isn't ~/.codex
+    less dropped.md                     what reverts dropped; of these turns undo brings back those of the last revert
     exec 3<>fork; echo latest >&3; jq . <&3              the answer to this one, whatever others do
     getfattr -n user.rolloutfs.error --only-values fork  why the last one that came to nothing did; no such attribute
                                                          while none has
@@ -121,33 +164,55 @@ summarizer = ["command", "argument"] in rolloutfs/config.toml of the XDG config 
 history on stdin and writes the summary to stdout; the answer is `running` until it has ended, or was ended after
 summarizer_seconds = 300.
 
+"""
+
+_SEARCH_IN_SHORT = """\
 ## search/
 
     ls "search/flaky test"                       threads in which both words were said; it isn't listed before
-    cat 'search/flaky*/hits.jsonl'               where: thread, turn, file, offset, some words around it
+    cat 'search/flaky*/hits.jsonl'               where: thread, turn, whether that still counts, file, offset, words
 
 search/README.md says what else can be asked.
 
+"""
+
+_STORE = """\
 ## store/
 
 The store's own files as they lie on disk (`sessions/`, `archived_sessions/`, `session_index.jsonl`), and derived
 from all of them: `heads.jsonl` (thread and selected rollout), `problems.jsonl`, `stats.json` (counts, tokens by day and
-model), `lineage.mmd` (all families, in Mermaid). Enough for a backup, and nothing secret.
+model), `lineage.mmd` (all families, in Mermaid). Enough for a backup; settings and credentials of Codex are not in it.
 
 Links to the last three lie in the root, too. This problems.jsonl tells only what is wrong with the store itself: files
 and databases that can't be used. What is wrong with a thread is in its own problems.jsonl; `rolloutfs check` counts
 both.
 
-The links in lineage/ lead in circles (see Views): use `diff -r --no-dereference`.
-Sizes are exact, times and inode numbers are the same after a remount, so `rsync`, `tar`, `restic` and `borg` work.
+"""
 
+_COPIES = """\
+## Copies
+
+Sizes are exact, the time of a file is that of the thread's last record, and inode numbers are the same after a remount,
+so `rsync`, `tar`, `restic` and `borg` work, and skip what they have. The links in lineage/ lead in circles (see Views):
+use `diff -r --no-dereference`.
+
+"""
+
+_END = """\
     rolloutfs umount MOUNTPOINT                         when you are done
 """
 
 
 def text() -> bytes:
     """The same for every mount: a copy of the tree would else differ by where it was mounted."""
-    return _TEXT.format(version=__version__).encode()
+    parts = (_HEAD, _ROOT, _THREAD, _PLACES, _VIEWS, _REQUESTS, _SEARCH_IN_SHORT, _STORE, _COPIES, _END)
+    return "".join(parts).format(version=__version__).encode()
+
+
+def tree() -> str:
+    """The parts of both that tell what is in the tree, without how to begin and how to write requests."""
+    searching = "## search/\n\n" + _SEARCH_TEXT.partition("\n\n")[2] + "\n"
+    return "".join((_ROOT, _THREAD, _PLACES, _VIEWS, _STORE)).format() + searching + _COPIES.rstrip("\n") + "\n"
 
 
 _SEARCH_TEXT = """\
@@ -161,8 +226,12 @@ Look a name up here, and it becomes a folder with what was found; nothing is lis
     ls "search/panicked kind:output"    kinds: user, assistant, summary, reasoning, call, output
     ls search/tool:apply_patch          calls of a tool, whose name is no word of their text
     ls 'search/".gitignore"'            what begins with a dot, in quotation marks; README.md is search/'"README.md"'
-    cat search/panicked/hits.jsonl      every hit: thread, turn, file and byte offset, time, some words around it
+    cat search/panicked/hits.jsonl      every hit: thread, turn, file and byte offset, time, some words around it;
+                                        "effective" is false for what was rolled back or dropped by a revert
     cat search/panicked/001-*/transcript.md
+
+`turn` is the number of a turn in the thread's turns.jsonl, as in turns/7/ and in `before 7` for a fork; null where
+"effective" is false. What a revert dropped is in the thread's dropped.md, with the number that it had.
 
 All words must occur in one text (a message, a call, the beginning of its output), without regard to case and accents.
 Words are letters and digits, so foo_bar.py is the phrase "foo bar py"; each Chinese, Japanese or Korean character is a

@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -20,6 +19,7 @@ import platformdirs
 
 from rolloutfs import checks
 from rolloutfs.errors import Exit, MountError
+from rolloutfs.invocation import own_command
 
 MARKER = (
     "# Made by `rolloutfs service install`. `rolloutfs service uninstall` removes every file that begins like this."
@@ -93,13 +93,11 @@ def unit(name: str, words: dict[str, str]) -> str:
 def quoted(word: str) -> str:
     """A word as a unit file must have it: no specifier, no escape, one argument (systemd.service(5), COMMAND LINES)."""
     text = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("%", "%%")
-    return f'"{text}"'
+    return f'"{os.fsencode(text).decode("utf-8", "backslashreplace")}"'  # of a line that is no UTF-8 nothing is taken
 
 
 def _command() -> list[str]:
-    """What starts this installation: the script beside the interpreter, else the package."""
-    script = os.path.join(os.path.dirname(os.path.abspath(sys.executable)), "rolloutfs")
-    command = [script] if os.access(script, os.X_OK) else [os.path.abspath(sys.executable), "-P", "-m", "rolloutfs"]
+    command = own_command()
     if set(command[0]) & set("\"'\\"):  # systemd takes these in arguments, not in the name of a program
         return ["/usr/bin/env", *command]
     return command

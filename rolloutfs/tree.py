@@ -2,7 +2,8 @@
 
     /                      README.md, operations.jsonl, threads/, views, store/; links to three of the files in store/
     /by-date/ … /archived/ folders of links into threads/, see `shelves`
-    /threads/ID/           the derived files of `View`, lineage/, rollouts/; fork, revert and compact unless read-only
+    /threads/ID/           the derived files of `View`, lineage/, rollouts/; fork, revert and compact unless read-only;
+                           the two about what reverts dropped are listed where there is more than one rollout
     /threads/ID/lineage/   lineage.json, forked_from and parent (links, absent when there is none), forks/, agents/,
                            family.txt and family.mmd (of the root of the family; in other threads links to those)
     /threads/ID/turns      a link to .turns, a folder that isn't listed; what is in it is numbered by `turnfolders`
@@ -206,10 +207,13 @@ _IN_THREAD: dict[int, tuple[str, Kind, View | None]] = {
     8: (View.USAGE.value, Kind.VIEW, View.USAGE),
     9: (View.PROBLEMS.value, Kind.VIEW, View.PROBLEMS),
     10: (View.TRANSCRIPT.value, Kind.VIEW, View.TRANSCRIPT),
+    11: (View.DROPPED.value, Kind.VIEW, View.DROPPED),
+    12: (View.DROPPED_TURNS.value, Kind.VIEW, View.DROPPED_TURNS),
     16: ("lineage", Kind.LINEAGE, None),
     17: ("rollouts", Kind.ROLLOUTS, None),
     21: ("turns", Kind.TURNS_LINK, None),
 }
+_OF_REVERTS = frozenset((11, 12))  # are listed where a thread has several rollouts, and found everywhere
 _UNLISTED: dict[int, tuple[str, Kind, View | None]] = {22: (".turns", Kind.TURNS, None)}
 
 _CONTROLS: dict[int, tuple[str, Kind, View | None]] = {
@@ -257,9 +261,9 @@ class Tree:
     ) -> None:
         self.shelves = Shelves() if shelves is None else shelves
         self._in_thread = {**_IN_THREAD, **(_CONTROLS if controls else {})}
-        self._slots_in_thread = tuple(self._in_thread)
+        self._slots_in_thread = [slot for slot in self._in_thread if slot not in _OF_REVERTS]
         self._slot_of = {row[0]: slot for slot, row in {**self._in_thread, **_UNLISTED}.items()}
-        self._names_in_thread = [row[0] for row in self._in_thread.values()]
+        self._names_in_thread = [self._in_thread[slot][0] for slot in self._slots_in_thread]
         self._store = store
         self._files = files
         self._threads = threads if threads is not None else inodes.ThreadNumbers()
@@ -322,6 +326,11 @@ class Tree:
             return Listing(ids, lambda position: self._thread_node(ids[position], 0))
         if kind is Kind.THREAD:
             self._store.head(thread)  # KeyError when the thread is gone
+            if len(self._store.rollouts(thread)) > 1:
+                return self._fixed(
+                    [self._made(thread, folder.ino, slot) for slot in self._in_thread],
+                    [row[0] for row in self._in_thread.values()],
+                )
             made = [self._made(thread, folder.ino, slot) for slot in self._slots_in_thread]
             return self._fixed(made, self._names_in_thread)
         if kind is Kind.LINEAGE:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 
 from rolloutfs import checks, mounttable
 from rolloutfs.errors import Exit, MountError
+from rolloutfs.wording import shell_word
 
 
 def umount(path: str, *, lazy: bool = False) -> None:
@@ -22,7 +22,7 @@ def umount(path: str, *, lazy: bool = False) -> None:
     said = checks.run_unmount(place, lazy=lazy)
     if said is None:
         return
-    quoted = shlex.quote(path)
+    quoted = shell_word(path)
     if "busy" in said:
         raise MountError(
             f"{path} is in use: a program has a file or its working folder in there (fuser -vm {quoted} shows which). "

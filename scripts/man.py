@@ -1,6 +1,7 @@
-"""Makes the man pages: rolloutfs(1) from what --help says, rolloutfs(5) from the README.md files of a mount.
+"""Makes the man pages: rolloutfs(1) from what --help says, rolloutfs(5) from the README.md files of a mount; and
+docs/tree.md, from the latter, too.
 
-    .venv/bin/python -m scripts.man            writes man/rolloutfs.1 and man/rolloutfs.5
+    .venv/bin/python -m scripts.man            writes man/rolloutfs.1, man/rolloutfs.5 and docs/tree.md
 
 They lie in the repository, so that whoever packages them needs nothing; `tests/commands/test_man.py` fails when they
 are not what this makes.
@@ -21,8 +22,22 @@ from rolloutfs import __version__, readme
 from rolloutfs.cli import main as rolloutfs
 from rolloutfs.config import MountSettings
 
-FOLDER = Path(__file__).parent.parent / "man"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "man"
+TREE = ROOT / "docs" / "tree.md"
+_TREE = """\
+<!-- Made by scripts/man.py (`make man`): change rolloutfs/readme.py, not this. -->
+
+# The tree of a mount
+
+Every file and folder. The `README.md` in the root of a mount and rolloutfs(5) say the same. Requests to the control
+files are explained in [control-files.md](control-files.md), bounds in [limits.md](limits.md), and who can read all this
+in [security.md](security.md).
+
+"""
 _DATE = "2026-11-30"  # of the last change to what the pages are made by, not of the day on which they are made
+_ROOM = 80 - 7 - 2  # columns of a line that is shown as it is: less what man(7) indents, and .RS
+_FAR = 8  # columns before what can only be the second column
 _SEE_ALSO = {
     "1": ("rolloutfs (5)", "mount (8)", "fusermount3 (1)", "getfattr (1)", "jq (1)"),
     "5": ("rolloutfs (1)", "fuse (4)", "getfattr (1)", "jq (1)"),
@@ -57,6 +72,11 @@ def _tidy(page: str) -> str:
         if line != ".PP" or not (lines and lines[-1][:3] in (".SH", ".SS")):
             lines.append(line)
     return "\n".join(lines)
+
+
+def tree_document() -> str:
+    """The content of docs/tree.md."""
+    return _TREE + readme.tree()
 
 
 # The two pages
@@ -222,10 +242,38 @@ def _code(text: str) -> str:
 
 
 def _literal(lines: list[str]) -> Iterator[str]:
+    """Lines as they are; where one of them is too long, those of two columns as tags with what they mean."""
+    if all(len(line) <= _ROOM for line in lines):
+        yield from _unfilled(lines)
+        return
+    plain: list[str] = []
+    for tag, meaning in _rows(lines):
+        if meaning:
+            yield from _unfilled(plain)
+            plain = []
+            yield f".TP\n.B {_escaped(tag)}\n{_filled(_plain(meaning))}\n"
+        else:
+            plain.append(tag)
+    yield from _unfilled(plain)
+
+
+def _unfilled(lines: list[str]) -> Iterator[str]:
     if lines:
         yield ".PP\n.nf\n.RS 2\n"
         yield from (f"{_escaped(line)}\n" for line in lines)
         yield ".RE\n.fi\n"
+
+
+def _rows(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Lines of one or two columns; the second one may go on below itself."""
+    rows: list[tuple[str, str]] = []
+    for line in lines:
+        tag, _, meaning = (part.strip() for part in re.sub(r"(?<=\S) {2,}", "\0", line, count=1).partition("\0"))
+        if rows and rows[-1][1] and not meaning and line.startswith(" " * _FAR):
+            rows[-1] = (rows[-1][0], f"{rows[-1][1]} {tag}")
+        else:
+            rows.append((tag, meaning) if meaning else (line, ""))
+    yield from rows
 
 
 def _escaped(text: str) -> str:
@@ -255,6 +303,8 @@ def main() -> int:
     for name, text in pages().items():
         (FOLDER / name).write_text(text)
         print(FOLDER / name)
+    TREE.write_text(tree_document())
+    print(TREE)
     return 0
 
 

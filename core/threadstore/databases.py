@@ -96,6 +96,11 @@ def _size(path: str) -> tuple[int, int, int, int] | None:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
+def uri(path: str, how: str) -> str:
+    """What SQLite opens a file by, of a path of any bytes; `how` is a query like `mode=ro`."""
+    return f"file:{quote(os.fsencode(path))}?{how}"
+
+
 def _content(path: str) -> int:
     return _look(path, _size(path), _size(path + "-wal"))
 
@@ -103,7 +108,7 @@ def _content(path: str) -> int:
 @lru_cache(maxsize=64)
 def _look(path: str, _state: tuple[int, ...] | None, log: tuple[int, ...] | None) -> int:
     """What is in a database, which these states of it and its log identify; nothing is made beside it."""
-    found = _ask(f"file:{quote(path)}?mode=ro&immutable=1")
+    found = _ask(uri(path, "mode=ro&immutable=1"))
     if found == _FILLED or log is None or log[2] == 0:
         return found
     try:
@@ -111,7 +116,7 @@ def _look(path: str, _state: tuple[int, ...] | None, log: tuple[int, ...] | None
             copy = os.path.join(folder, "state.sqlite")
             shutil.copyfile(path, copy)
             shutil.copyfile(path + "-wal", copy + "-wal")
-            return _ask(f"file:{quote(copy)}?mode=rw")
+            return _ask(uri(copy, "mode=rw"))
     except OSError:
         return _FILLED
 

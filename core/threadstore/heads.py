@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from threadstore import databases
 from threadstore.catalog import preference
@@ -205,7 +204,7 @@ class StateDatabase:
             self._fail(str(error))
 
     def _open(self, path: str) -> None:
-        connection = sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+        connection = sqlite3.connect(databases.uri(path, "mode=ro&immutable=1"), uri=True, check_same_thread=False)
         self._connection = connection
         present = {str(row[1]) for row in connection.execute("PRAGMA table_info(threads)")}
         if "rollout_path" not in present:

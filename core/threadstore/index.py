@@ -49,7 +49,7 @@ _KEPT = ("rollout", "made_from", "facts", "generations", "last_record_ns", *SIZE
 _COLUMNS = ", ".join(("digest", *_KEPT))
 _OPENING = "last_record_ns, made_from, created_at, first_words, branch, is_agent, cwd, model"
 _ONE = f"SELECT {_COLUMNS} FROM threads WHERE id = ?"
-_TURNS = "SELECT id, number, file FROM turns WHERE thread_id = ? ORDER BY rowid"
+_TURNS = "SELECT id, number, file FROM turns WHERE thread_id = ? AND why IS NOT 'reverted' ORDER BY rowid"
 _PROBLEMS = 'SELECT code, file, "offset", length, message, consequence FROM problems WHERE thread_id = ? ORDER BY rowid'
 _TALLIES = f"SELECT id, turns, effective_turns, {_COLUMNS} FROM threads WHERE id BETWEEN ? AND ?"
 _SPENT = f"SELECT thread_id, {', '.join(SPENT)} FROM spent WHERE thread_id BETWEEN ? AND ?"

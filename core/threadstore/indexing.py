@@ -230,7 +230,8 @@ def _create(path: str, root: str) -> None:
         foreign_keys=[("thread_id", "threads", "id")],
     )
     database.table("turns").create(
-        {"thread_id": str, "number": int, "id": str, "status": str, "effective": int, "user": str, "model": str}
+        {"thread_id": str, "number": int, "id": str, "status": str, "effective": int, "why": str, "user": str}
+        | {"model": str}
         | {"started_at": int, "completed_at": int, "duration_ms": int, "error": str, "total_tokens": int}
         | {"file": str, "offset": int},
         foreign_keys=[("thread_id", "threads", "id")],
@@ -260,7 +261,8 @@ def _create(path: str, root: str) -> None:
         foreign_keys=[("thread_id", "threads", "id")],
     )
     database.table("texts").create(
-        {"id": int, "thread_id": str, "file": str, "offset": int, "kind": str, "tool": str, "text": str},
+        {"id": int, "thread_id": str, "file": str, "offset": int, "kind": str, "tool": str, "text": str}
+        | {"effective": int},
         pk="id",
         foreign_keys=[("thread_id", "threads", "id")],
     )
@@ -314,7 +316,7 @@ def _text_pass(connection: sqlite3.Connection, thread: str) -> bytes | None:
 
 def _put_texts(connection: sqlite3.Connection, thread: str, said: Texts) -> None:
     connection.executemany(
-        "INSERT INTO texts (thread_id, file, offset, kind, tool, text) VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO texts (thread_id, file, offset, kind, tool, text, effective) VALUES (?, ?, ?, ?, ?, ?, ?)",
         ((thread, *text) for text in said.found),
     )
     if said.passed is not None:
@@ -372,7 +374,7 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         "extents": [*_extents(thread, made, in_parts=parts.KIND in passes)] if size > _LARGE else [],
         "passes": [{"thread_id": thread, "kind": kind, "data": data} for kind, data in passes.items()],
         "rollouts": [_rollout(store, thread, entry, one) for one in store.rollouts(thread)],
-        "turns": [_turn(thread, one) for one in _lines(made, View.TURNS)],
+        "turns": [_turn(thread, one) for view in (View.TURNS, View.DROPPED_TURNS) for one in _lines(made, view)],
         "spent": [_spent(thread, one) for one in usage["spent"]],
         "problems": [_problem(thread, one) for one in _lines(made, View.PROBLEMS)],
     }
@@ -431,7 +433,7 @@ def _signed(number: int) -> int:
 
 def _turn(thread: str, turn: Json) -> Json:
     usage, start = turn["usage"], turn["start"] or {}
-    row = {key: turn[key] for key in ("number", "id", "status", "effective")}
+    row = {key: turn[key] for key in ("number", "id", "status", "effective", "why")}
     row |= {key: _text(turn[key]) for key in ("user", "model", "error")}
     row |= {key: _integer(turn[key]) for key in ("started_at", "completed_at", "duration_ms")}
     place = {"file": start.get("file"), "offset": start.get("offset")}

@@ -84,14 +84,21 @@ def _state(turn: Turn, start: Place, end: Place, checkpoint: Place | None) -> st
     return BEGUN_BEFORE if checkpoint < end else BEFORE
 
 
-def runs(scan: FullScan, turns: list[Heading], most: int) -> Iterator[Run]:
+def position(scan: FullScan, place: Place) -> int:
+    """Where the records from a place on begin in the columns."""
+    segments, offsets, _, _ = scan.columns
+    low = bisect_left(segments, place[0])
+    return bisect_left(offsets, place[1], low, bisect_left(segments, place[0] + 1, low))
+
+
+def runs(scan: FullScan, turns: list[Heading], most: int, since: int = 0) -> Iterator[Run]:
     """What is shown and what is left out, in order, so that about `most` bytes are shown: first of all what counts, of
-    either kind the newest.
+    either kind the newest. Begins with the record at position `since` of the columns.
     """
     segments, _, lengths, _ = scan.columns
-    whole = sum(lengths) + _AROUND * len(lengths) <= most
-    parts = [(0, len(segments), False)] if whole else list(_parts(scan, turns))
-    cuts = {False: 0} if whole else _cuts(scan, parts, most)
+    whole = sum(lengths[since:]) + _AROUND * (len(lengths) - since) <= most
+    parts = [(since, len(segments), False)] if whole else list(_parts(scan, turns, since))
+    cuts = {False: since} if whole else _cuts(scan, parts, most)
     pending: Run | None = None
     for first, end, gone in parts:
         cut = min(max(cuts[gone], first), end)
@@ -114,16 +121,14 @@ def _by_segment(scan: FullScan, start: int, stop: int, *, shown: bool) -> Iterat
         start = end
 
 
-def _parts(scan: FullScan, turns: list[Heading]) -> Iterator[tuple[int, int, bool]]:
+def _parts(scan: FullScan, turns: list[Heading], since: int) -> Iterator[tuple[int, int, bool]]:
     """The records of each turn, from its beginning to that of the next one, and whether they are gone."""
-    segments, offsets, _, _ = scan.columns
-    begin, gone = 0, False
+    begin, gone = since, False
     for turn in turns:
-        low = bisect_left(segments, turn.start[0])
-        at = bisect_left(offsets, turn.start[1], low, bisect_left(segments, turn.start[0] + 1, low))
+        at = max(position(scan, turn.start), since)
         yield begin, at, gone
         begin, gone = at, turn.state in GONE
-    yield begin, len(segments), gone
+    yield begin, len(scan.columns[0]), gone
 
 
 def _cuts(scan: FullScan, parts: list[tuple[int, int, bool]], most: int) -> dict[bool, int]:

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 
@@ -86,7 +85,9 @@ class Pointer:
             return None
         try:
             before = _at_rest(path)
-            with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
+            with contextlib.closing(
+                sqlite3.connect(databases.uri(path, "mode=ro&immutable=1"), uri=True)
+            ) as connection:
                 row = connection.execute("SELECT rollout_path FROM threads WHERE id = ?", (thread_id,)).fetchone()
             if before is None or _at_rest(path) != before:
                 raise BusyError(f"Codex's database {path} is in use.")
@@ -159,7 +160,7 @@ class Pointer:
         _need_room(path)
         try:
             connection = sqlite3.connect(
-                f"file:{quote(path)}?mode=rw", uri=True, timeout=_PATIENCE, isolation_level=None
+                databases.uri(path, "mode=rw"), uri=True, timeout=_PATIENCE, isolation_level=None
             )
         except sqlite3.Error as error:
             raise _explain(error, path, "opened") from error

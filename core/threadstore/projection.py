@@ -27,6 +27,8 @@ class View(Enum):
     PROBLEMS = "problems.jsonl"
     LINEAGE = "lineage.json"
     TRANSCRIPT = "transcript.md"
+    DROPPED = "dropped.md"
+    DROPPED_TURNS = "dropped_turns.jsonl"
 
 
 class StoreView(Enum):

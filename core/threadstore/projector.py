@@ -15,14 +15,14 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from threadstore import diagnosis, prompt, reverts, transcript, views
+from threadstore import diagnosis, dropped, prompt, reverts, transcript, views
 from threadstore.calls import match_calls
 from threadstore.catalog import Catalog
 from threadstore.effects import Effect
 from threadstore.errors import LineageError, Problem, StoreError, TooLargeError, UnreadableError
 from threadstore.extents import Extents, ExtentsBuilder
 from threadstore.heads import Subject
-from threadstore.lineage import Segment, base_of, resolve
+from threadstore.lineage import Segment, base_of, is_paginated, resolve
 from threadstore.lines import Line, Log, forward
 from threadstore.metas import REJECTED, Metas
 from threadstore.names import RolloutFile
@@ -36,7 +36,7 @@ from threadstore.replay import Replay
 from threadstore.replaying import continued, extended, replay_lineage, whole_lines
 from threadstore.scan import FullScan, Source, words_of
 from threadstore.spool import Spool
-from threadstore.texts import Text, text_of
+from threadstore.texts import Text, texts_of
 from threadstore.usage import Spent, add
 
 KINDS = ("scan", "history", "state")  # of passes
@@ -48,8 +48,10 @@ _REMEMBERED = (
 
 _HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
 _SAID = (b"user_message", b"UserMessage")  # in the lines with the words of a person
+_DROPPED = frozenset((View.DROPPED, View.DROPPED_TURNS))
+_ANEW = frozenset((View.DROPPED,))  # made from the records themselves each time
 #: Files that can't be made when the lineage is broken; the others tell what there is.
-_NEED_LINEAGE = _HISTORIES | {View.WORLD_STATE, View.TURNS, View.USAGE, View.LINEAGE, View.TRANSCRIPT}
+_NEED_LINEAGE = _HISTORIES | _DROPPED | {View.WORLD_STATE, View.TURNS, View.USAGE, View.LINEAGE, View.TRANSCRIPT}
 
 
 class Projector:
@@ -65,6 +67,7 @@ class Projector:
         self.remembered: Callable[[str, str], bytes | None] | None = None  # packed ones of another process
         self.parts: Callable[[str], dict[bytes, bytes]] = lambda _thread: {}  # of transcripts, of another process
         self._reverted: OrderedDict[object, Spent] = OrderedDict()
+        self._dropped: OrderedDict[object, bytes] = OrderedDict()  # lines of turns by the end of a generation
         self._blocks: dict[str, Blocks] = {}  # what passes over large logs of this process have read
         self._proven: tuple[tuple[Basis, ...], bool] = ((), False)
 
@@ -81,15 +84,16 @@ class Projector:
             extents, generation = _rendered(diagnosis.closed(subject, shut))
             return Projection(extents, (), generation)
         with self.open(segments) as lineage:
-            # A broken lineage may be mended by a file that we have not seen, so what is said of it holds only now.
-            basis = tuple(file.basis for file in reversed(lineage.files)) if error is None else ()
+            passes = _Passes(self, subject, lineage, error)
             if error is not None and view in _NEED_LINEAGE:
-                return Projection(None, basis, b"", error.message)
-            extents, generation = self._make(_Passes(self, subject, lineage, error), view)
-        return Projection(extents, basis, generation)
+                return Projection(None, (), b"", error.message)
+            extents, generation = self._make(passes, view)
+            return Projection(extents, passes.basis(view), generation)
 
     def project_all(self, subject: Subject) -> dict[View, Projection]:
-        """Every derived file, for less than one by one costs. What can't be made of a closed file is left out."""
+        """Every derived file, for less than one by one costs. What can't be made of a closed file is left out, and of a
+        large log what would read it again although only a turn was added.
+        """
         rollout = subject.head.rollout
         try:
             lineage = self.open(self.segments(rollout))
@@ -100,13 +104,13 @@ class Projector:
         with lineage:
             if not _is_large(lineage):
                 lineage.decode = self._memo_of(lineage).decode
-            basis = tuple(file.basis for file in reversed(lineage.files))
             passes = _Passes(self, subject, lineage, None)
             first = (View.THREAD, *View)  # from the scan, which makes the others quicker
-            made = {view: self._make(passes, view) for view in dict.fromkeys(first)}
+            anew = _ANEW if _is_large(lineage) else frozenset()
+            made = {view: self._make(passes, view) for view in dict.fromkeys(first) if view not in anew}
             if self.remembered is not None and _is_large(lineage):
                 self._blocks[subject.thread_id] = Blocks.over(lineage, self._blocks.get(subject.thread_id))
-        return {view: Projection(extents, basis, generation) for view, (extents, generation) in made.items()}
+            return {view: Projection(made[view][0], passes.basis(view), made[view][1]) for view in made}
 
     def _memo_of(self, lineage: OpenLineage) -> Memo:
         """What was decoded last, if it was of the same files."""
@@ -175,6 +179,10 @@ class Projector:
             return _history_view(view, lineage, passes.history)
         if view is View.WORLD_STATE:
             return _rendered(views.world_state(passes.state))
+        if view is View.DROPPED_TURNS:
+            return _rendered(b"".join(self._dropped_turns(end) for end in passes.ends.ends))
+        if view is View.DROPPED:
+            return self._dropped_text(passes.ends)
         if view is View.LINEAGE:
             return _rendered(views.lineage(subject.thread_id, subject.head, subject.rollouts, lineage))
         scan = passes.scan
@@ -353,18 +361,92 @@ class Projector:
                 reverts.note(generation, subject.thread_id, counted)
         return found
 
+    def ends(self, subject: Subject, lineage: OpenLineage) -> dropped.Ends:
+        """The ends of generations that the current lineage doesn't have. Opens files, and reads none of them."""
+        if len(subject.rollouts) == 1:
+            return dropped.Ends((), (), lasts=True)
+        counted: dropped.Counted = {}
+        dropped.note(lineage, counted)
+        found: list[dropped.End] = []
+        basis: dict[Basis, None] = {}
+        lasts = True
+        for rollout in sorted(subject.rollouts, key=lambda one: (one.stamp, one.rollout_id), reverse=True):
+            if rollout.rollout_id == subject.head.rollout.rollout_id or self._find(rollout.rollout_id) != rollout:
+                continue  # the current one, or a twin that nobody takes
+            try:
+                meta = self._metas.read(rollout)
+                try:
+                    segments = self.segments(rollout)
+                except LineageError:
+                    if not is_paginated(meta):
+                        raise
+                    segments, lasts = [Segment(rollout, meta, None, None)], False  # its own file, at least
+                if not is_paginated(meta):
+                    continue
+                with self.open(segments) as generation:
+                    start = dropped.start_of(generation, counted)
+                    dropped.note(generation, counted)
+                    basis |= dict.fromkeys(file.basis for file in generation.files)
+            except FileNotFoundError:
+                lasts = False  # it was taken away just now
+            except (LineageError, UnreadableError, TooLargeError) as error:
+                lasts = False
+                found.append(dropped.End(rollout.path, (), (0, 0), error.message))
+            else:
+                if start is not None:
+                    found.append(dropped.End(rollout.path, tuple(segments), start))
+        own = {file.basis for file in lineage.files}
+        return dropped.Ends(tuple(reversed(found)), tuple(one for one in basis if one not in own), lasts)
+
+    def _dropped_turns(self, end: dropped.End) -> bytes:
+        """The lines of the turns in the end of a generation. These seldom change."""
+        if end.shut is not None:
+            return b""
+        with self.open(list(end.segments)) as generation:
+            key = (tuple(file.basis for file in generation.files), end.start)
+            known = self._dropped.get(key)
+            if known is None:
+                known = self._dropped[key] = dropped.turns(end, _scan(generation))
+                while len(self._dropped) > _KEPT_GENERATIONS:
+                    self._dropped.popitem(last=False)
+            return known
+
+    def _dropped_text(self, ends: dropped.Ends) -> tuple[Extents, bytes]:
+        text, most = dropped.Text(), transcript.LARGEST // max(len(ends.ends), 1)
+        for end in ends.ends:
+            if end.shut is not None:
+                text.say(end.path, end.shut)
+                continue
+            with self.open(list(end.segments)) as generation:
+                text.add(end, _scan(generation), generation, most)
+        return text.builder.build(), digest(*text.marks)
+
     def texts(self, subject: Subject, known: bytes | None) -> Texts:
-        """What was said in the thread's own rollouts, from where the pass `known` had come to if it can go on."""
+        """What was said in the thread's own rollouts, from where the pass `known` had come to if it can go on; also
+        what was dropped by reverts.
+        """
         lineage = self.open(self.segments(subject.head.rollout))
         if not _is_large(lineage):
             lineage.decode = self._memo_of(lineage).decode
-            return Texts(False, _said(lineage, subject.thread_id, None), None)
-        now = Pass.over(lineage)
+            return Texts(False, self._said(subject, lineage, None, self.ends(subject, lineage)), None)
+        now, ends = Pass.over(lineage), self.ends(subject, lineage)
         before = unpacked(known) if known is not None and self._is_proven(subject.thread_id, lineage) else None
-        goes_on = isinstance(before, Pass) and before.continues(now, lineage)
-        start = (before.consumed or 0) if isinstance(before, Pass) and goes_on else 0
+        start = None
+        if isinstance(before, tuple) and before[1] == ends.mark() and before[0].continues(now, lineage):
+            start = before[0].consumed or 0
         now.consumed = whole_lines(lineage.files[-1].log)
-        return Texts(goes_on, _said(lineage, subject.thread_id, start if goes_on else None), packed(now))
+        return Texts(start is not None, self._said(subject, lineage, start, ends), packed((now, ends.mark())))
+
+    def _said(self, subject: Subject, lineage: OpenLineage, start: int | None, ends: dropped.Ends) -> Iterator[Text]:
+        """The texts of a thread; with `start` only those of its last rollout from there on. Closes the lineage."""
+        with lineage:
+            last = len(lineage.files) - 1
+            yield from texts_of(lineage, subject.thread_id, (0, 0) if start is None else (last, start))
+        for end in ends.ends if start is None else ():
+            if end.shut is None:
+                with self.open(list(end.segments)) as generation:
+                    for text in texts_of(generation, subject.thread_id, end.start):
+                        yield text._replace(effective=False)
 
 
 class _Passes:
@@ -409,6 +491,23 @@ class _Passes:
         return self.scan.usage.render(self._projector.reverted(self.subject, self.lineage))
 
     @cached_property
+    def ends(self) -> dropped.Ends:
+        """What reverts dropped."""
+        return self._projector.ends(self.subject, self.lineage)
+
+    def basis(self, view: View) -> tuple[Basis, ...]:
+        """The files that a derived file was made from, but for the thread's own older rollouts, which the store adds. A
+        broken lineage may be mended by a file that we have not seen, so what is said of it holds only now.
+        """
+        if self.error is not None or (view in _DROPPED and not self.ends.lasts):
+            return ()
+        own = tuple(file.basis for file in reversed(self.lineage.files))
+        if view not in _DROPPED:
+            return own
+        rollouts = {rollout.path for rollout in self.subject.rollouts}
+        return own + tuple(one for one in self.ends.basis if one.path not in rollouts)
+
+    @cached_property
     def problems(self) -> list[Problem]:
         """What is wrong."""
         listed = self._projector.catalog.problems_of(self.subject.thread_id)
@@ -438,20 +537,14 @@ class Texts(NamedTuple):
     passed: bytes | None
 
 
-def _said(lineage: OpenLineage, thread_id: str, start: int | None) -> Iterator[Text]:
-    """The texts of the thread's own rollouts; with `start` those of the last one from there on. Closes the lineage."""
-    with lineage:
-        last = len(lineage.files) - 1
-        for number in range(last if start is not None else 0, last + 1):
-            file = lineage.files[number]
-            if file.rollout.thread_id != thread_id:
-                continue
-            dialect = first_dialect(file.log)
-            for line in forward(file.log, start or 0, lineage.end_of(number)):
-                record = None if is_blank(line) else lineage.decode(line, dialect)
-                text = text_of(record, file.rollout.path) if isinstance(record, Record) else None
-                if text is not None:
-                    yield text
+def _scan(generation: OpenLineage) -> FullScan:
+    """Everything that happened in a generation that isn't written to any more."""
+    scan = FullScan(_sources(generation))
+    for number, file in enumerate(generation.files):
+        scan.begin(number)
+        for line in forward(file.log, 0, generation.end_of(number)):
+            scan.line(line, generation.decode)
+    return scan
 
 
 def _sources(lineage: OpenLineage) -> list[Source]:

@@ -66,12 +66,14 @@ class Query:
 
 class Hit(NamedTuple):
     """A text that was found. `turn` is its number in `turns.jsonl`, None for one that no longer counts or isn't known;
-    `time` (Unix, s) that of the turn, or of the record; `offset` is in decoded bytes.
+    `effective` is False for what was rolled back or dropped by a revert. `time` (Unix, s) is that of the turn, or of
+    the record; `offset` is in decoded bytes.
     """
 
     thread_id: str
     turn: int | None
     turn_id: str | None
+    effective: bool
     kind: str
     tool: str | None
     file: str
@@ -219,6 +221,10 @@ class _Turn(NamedTuple):
     id: str
     user: str | None
     started_at: int | None
+    effective: int
+
+
+_Row = tuple[int, str, str, int, str, str | None, int]  # text, thread, file, offset, kind, tool, effective
 
 
 class _Found(NamedTuple):
@@ -232,6 +238,7 @@ class _Found(NamedTuple):
     kind: str
     tool: str | None
     turn: _Turn | None
+    effective: bool
 
 
 def search(connection: sqlite3.Connection, root: str, query: Query, count: int) -> list[Hit]:
@@ -260,9 +267,7 @@ def search_some(connection: sqlite3.Connection, root: str, query: Query, count: 
     return Some(hits, len(rows) > most or len(found) > count)
 
 
-def _rows(
-    connection: sqlite3.Connection, query: Query, most: int | None = None
-) -> list[tuple[int, str, str, int, str, str | None]]:
+def _rows(connection: sqlite3.Connection, query: Query, most: int | None = None) -> list[_Row]:
     tables = "texts t JOIN threads h ON h.id = t.thread_id"
     where, values = list(query.where), dict(query.values)
     if query.match is not None:
@@ -270,7 +275,7 @@ def _rows(
         where.append("texts_fts MATCH :match")
         values["match"] = query.match
     condition = f" WHERE {' AND '.join(where)}" if where else ""
-    select = f"SELECT t.id, t.thread_id, t.file, t.offset, t.kind, t.tool FROM {tables}{condition}"
+    select = f"SELECT t.id, t.thread_id, t.file, t.offset, t.kind, t.tool, t.effective FROM {tables}{condition}"
     if most is not None:
         select += f" ORDER BY h.last_record_ns DESC, t.id DESC LIMIT {most}"
     return connection.execute(select, values).fetchall()
@@ -287,6 +292,7 @@ def _hit(connection: sqlite3.Connection, query: Query, found: _Found) -> Hit:
         found.thread_id,
         None if turn is None else turn.number,
         None if turn is None else turn.id,
+        found.effective and (turn is None or bool(turn.effective)),
         found.kind,
         found.tool,
         found.file,
@@ -330,15 +336,15 @@ class _Clock:
         self._turns: dict[str, dict[str, list[_Turn]]] = {}  # by thread and file, in the order of offsets
         self._created: dict[str, float] = {}
 
-    def timed(self, row: tuple[int, str, str, int, str, str | None]) -> _Found:
+    def timed(self, row: _Row) -> _Found:
         """A row of texts with its turn and time; the time is 0 where nobody knows it."""
-        text_id, thread, file, offset, kind, tool = row
+        text_id, thread, file, offset, kind, tool, effective = row
         turn = self._turn(text_id, thread, file, offset, kind)
         if turn is not None and turn.started_at is not None:
             at = float(turn.started_at)
         else:
             at = record_time(self._root, file, offset) or self._created_at(thread)
-        return _Found(at, file, offset, text_id, thread, kind, tool, turn)
+        return _Found(at, file, offset, text_id, thread, kind, tool, turn, bool(effective))
 
     def _turn(self, text_id: int, thread: str, file: str, offset: int, kind: str) -> _Turn | None:
         turns = self._of(thread).get(file, [])
@@ -353,7 +359,10 @@ class _Clock:
     def _of(self, thread: str) -> dict[str, list[_Turn]]:
         if thread not in self._turns:
             turns = self._turns[thread] = {}
-            ask = 'SELECT file, "offset", number, id, user, started_at FROM turns WHERE thread_id = ? ORDER BY "offset"'
+            ask = (
+                'SELECT file, "offset", number, id, user, started_at, effective FROM turns WHERE thread_id = ? '
+                'ORDER BY "offset"'
+            )
             for file, *turn in self._connection.execute(ask, (thread,)):
                 if file is not None and turn[0] is not None:
                     turns.setdefault(file, []).append(_Turn(*turn))

@@ -45,6 +45,8 @@ __all__ = ["Links", "ThreadStore", "Times"]
 
 #: Views that also tell what the databases say of a thread: its name, how it was selected, what is wrong with its row.
 SELECTION = frozenset({View.THREAD, View.PROBLEMS, View.LINEAGE})
+#: Views that also tell what happened in generations that no longer count.
+_OF_GENERATIONS = frozenset({View.USAGE, View.DROPPED, View.DROPPED_TURNS})
 _TIMES = 200_000  # threads whose times are remembered, about 200 bytes each
 _TIME = struct.Struct("<QQQqq")  # device, inode, size and mtime of the file, time of the last record
 _TAILS = (4 << 10, 64 << 10)  # bytes at the end of a log in which the last time is looked for
@@ -234,8 +236,8 @@ class ThreadStore:
         return (self._states.basis(SESSION_INDEX), *database)
 
     def _beside(self, thread_id: str, view: View) -> tuple[Basis, ...]:
-        """The files besides its lineage that a derived file tells of: what was spent in all generations."""
-        return self._others(thread_id) if view is View.USAGE else ()
+        """The files besides its lineage that a derived file tells of: all generations."""
+        return self._others(thread_id) if view in _OF_GENERATIONS else ()
 
     # What the index keeps
 
@@ -246,10 +248,11 @@ class ThreadStore:
         subject = self._present(thread_id)
         facts = self._facts(subject)
         made = self._projector.project_all(subject)
+        checked = {*(made[View.THREAD].basis if View.THREAD in made else ()), *self._others(thread_id)}
         outlines = {
             view: Outline(projection.size, projection.basis, projection.generation)
             for view, projection in made.items()
-            if projection.basis and projection.extents is not None
+            if projection.basis and projection.extents is not None and checked.issuperset(projection.basis)
         }
         if View.THREAD not in outlines or View.TURNS not in outlines:
             raise StoreError(f"What thread {thread_id} is can't be told for longer than now.")

@@ -28,12 +28,13 @@ def harmless(text: str) -> str:
         category = unicodedata.category(character)
         marks = marks + 1 if category in ("Mn", "Me") else 0
         if category in UNSAFE or marks > _MARKS:
-            shown.append(_code(character))
+            shown.append(coded(character))
         else:
             shown.append(" " if category == "Zs" else character)
     return "".join(shown)
 
 
-def _code(character: str) -> str:
+def coded(character: str) -> str:
+    """The code point of a character that isn't shown as itself."""
     number = ord(character)
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

@@ -6,12 +6,15 @@ message of its first pages, and all of it stays in the log, whose place is given
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import orjson
 
 from threadstore.boundaries import is_visible_user
-from threadstore.records import Record
+from threadstore.lines import forward
+from threadstore.opened import OpenLineage, first_dialect
+from threadstore.records import Record, is_blank
 
 Json = dict[str, Any]
 #: Characters by kind of text.
@@ -25,7 +28,7 @@ _OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output", "tool_s
 
 class Text(NamedTuple):
     """A text: the file and the byte offset of its record, who said it, the tool it is about, and what it says (at most
-    `LONGEST` characters of its kind).
+    `LONGEST` characters of its kind). `effective` is False for what was dropped by a revert.
     """
 
     file: str
@@ -33,6 +36,21 @@ class Text(NamedTuple):
     kind: str
     tool: str | None
     text: str
+    effective: bool = True
+
+
+def texts_of(lineage: OpenLineage, thread_id: str, start: tuple[int, int]) -> Iterator[Text]:
+    """The texts of a lineage from a place (segment, offset) on that lie in rollouts of the thread itself."""
+    for number in range(start[0], len(lineage.files)):
+        file = lineage.files[number]
+        if file.rollout.thread_id != thread_id:
+            continue
+        dialect = first_dialect(file.log)
+        for line in forward(file.log, start[1] if number == start[0] else 0, lineage.end_of(number)):
+            record = None if is_blank(line) else lineage.decode(line, dialect)
+            text = text_of(record, file.rollout.path) if isinstance(record, Record) else None
+            if text is not None:
+                yield text
 
 
 def text_of(record: Record, file: str) -> Text | None:

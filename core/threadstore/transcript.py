@@ -27,7 +27,7 @@ from threadstore.lines import Line, forward
 from threadstore.longitems import LongItem
 from threadstore.markdown import cut, excerpt, word
 from threadstore.opened import OpenLineage, first_dialect
-from threadstore.outline import BEFORE, GONE, TAKEN_BACK, Place, Run, headings, runs
+from threadstore.outline import BEFORE, GONE, TAKEN_BACK, Place, Run, headings, position, runs
 from threadstore.parts import Part, State, key_of, part_of, stretches
 from threadstore.passages import PRINTED, SAID, Calls, Passage, passage, summary_of
 from threadstore.records import Dialect, Json, Record, Skip
@@ -70,6 +70,15 @@ def write(
     return Written(walk.digest.digest(), tuple(walk.order), tuple(walk.new))
 
 
+def write_end(
+    scan: FullScan, effect: Effect, lineage: OpenLineage, builder: ExtentsBuilder, start: Place, most: int
+) -> bytes:
+    """Add what happened from a place on, in about `most` bytes; a digest of what was added."""
+    walk = _Walk(scan, effect, lineage, builder, {})
+    walk.end(start, most)
+    return walk.digest.digest()
+
+
 class _Walk:
     """Shows the records of a lineage, oldest first.
 
@@ -108,8 +117,20 @@ class _Walk:
         leaf = self._lineage.segments[-1].meta
         if len(self._paths) == 1 and self._scan.paginated and leaf.get("forked_from_id"):
             self._add(f"## Fork\n\n*Of thread {word(leaf['forked_from_id'])}, of which nothing was inherited.*\n\n")
-        segment = 0
-        for run in runs(self._scan, self._headings, LARGEST):
+        self._from(0, 0, LARGEST)
+
+    def end(self, start: Place, most: int) -> None:
+        """Show what happened from a place on."""
+        before = [heading for heading in self._headings if heading.start < start]
+        self._next, self._told = len(before), False
+        number = max((heading.number for heading in before if heading.number is not None), default=None)
+        self._add("# From the beginning on" if number is None else f"# After turn {number}")
+        self._add(f"\n\n*It lies in `{self._paths[start[0]]}:{start[1]}`.*\n\n")
+        self._from(position(self._scan, start), start[0], most)
+
+    def _from(self, first: int, segment: int, most: int) -> None:
+        """Show the records from one on, which lies in `segment`."""
+        for run in runs(self._scan, self._headings, most, first):
             segment = self._enter(segment, run.segment)
             if run.shown:
                 for stretch in stretches(self._scan, run):

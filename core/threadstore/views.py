@@ -5,7 +5,7 @@ Everything here is a pure function of what replay, scan and names have found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -21,6 +21,7 @@ from threadstore.names import RolloutFile
 from threadstore.opened import OpenFile, OpenLineage
 from threadstore.replay import Replay
 from threadstore.scan import FullScan, Kind
+from threadstore.turns import Place
 from threadstore.turns import render as render_turn
 
 Json = dict[str, Any]
@@ -103,16 +104,28 @@ def _damaged(rollout_id: str, offset: int, length: int, problem: Problem | None)
 
 def turns(scan: FullScan) -> bytes:
     """The content of `turns.jsonl`."""
+    return b"".join(line(document) for _, document in _turns(scan))
+
+
+def turns_dropped(scan: FullScan, start: tuple[int, int]) -> bytes:
+    """The same of an older generation, for the turns that begin at a place (segment, offset) or later: these were
+    dropped by a revert. `number_then` is the number that a turn had.
+    """
+    return b"".join(
+        line(document | {"number": None, "effective": False, "why": "reverted", "number_then": document["number"]})
+        for place, document in _turns(scan)
+        if (place.segment, place.offset) >= start
+    )
+
+
+def _turns(scan: FullScan) -> Iterator[tuple[Place, Json]]:
+    """The turns with the places where they begin."""
     number = 0
-    lines = []
     for turn in scan.tracker.turns:
         effective = turn.dropped_by is None
         number += effective
-        document = render_turn(
-            turn, number if effective else None, lambda at: scan.sources[at].path, scan.usage.turns.get(turn.turn_id)
-        )
-        lines.append(line(document))
-    return b"".join(lines)
+        counted, usage = number if effective else None, scan.usage.turns.get(turn.turn_id)
+        yield turn.start, render_turn(turn, counted, lambda at: scan.sources[at].path, usage)
 
 
 def world_state(replay: Replay) -> bytes:

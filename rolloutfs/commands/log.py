@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
 from threadstore.projection import View
+from threadstore.store import ThreadStore
 
 from rolloutfs.commands.opened import opened
 from rolloutfs.commands.times import amount, duration, local
@@ -26,25 +26,38 @@ _COLUMNS = (
 _WORDS = 300  # characters of a turn's text that are shown
 
 
-def log(store: str, wanted: str | None, *, as_json: bool) -> None:
-    """Print the turns. With JSON each is its line of turns.jsonl. Raises MountError."""
+def log(store: str, wanted: str | None, *, as_json: bool, dropped: bool = False) -> None:
+    """Print the turns, or those that no longer count. With JSON each is its line of turns.jsonl or
+    dropped_turns.jsonl. Raises MountError.
+    """
     with opened(store) as its:
-        lines = its.store.rendered(find(its.store, wanted), View.TURNS).split(b"\n")[:-1]
-    turns: Sequence[Json] = [orjson.loads(line) for line in reversed(lines)]
+        thread = find(its.store, wanted)
+        turns = _turns(its.store, thread, View.TURNS)
+        if dropped:
+            rolled_back = [turn for turn in turns if not turn["effective"]]
+            turns = _turns(its.store, thread, View.DROPPED_TURNS) + rolled_back
+    if dropped and not turns:
+        say("Every turn counts.", is_error=True)
     if as_json:
         for turn in turns:
             say(json_line(turn))
     elif turns:
         show(_COLUMNS, map(_row, turns))
+    else:
+        say("The thread has no turns.", is_error=True)
+
+
+def _turns(store: ThreadStore, thread: str, view: View) -> list[Json]:
+    return [orjson.loads(line) for line in reversed(store.rendered(thread, view).split(b"\n")[:-1])]
 
 
 def _row(turn: Json) -> Row:
-    number = "-" if turn["number"] is None else str(turn["number"])
+    number = turn["number"] if turn["number"] is not None else turn.get("number_then", "-")
     status = turn["status"] if turn["effective"] else str(turn["why"] or "gone").replace("_", " ")
     tokens = (turn["usage"] or {}).get("total_tokens")
     started = turn["started_at"] if turn["started_at"] is not None else turn["completed_at"]
     cells = (
-        number,
+        str(number),
         status,
         local(started),
         duration(turn["duration_ms"]),

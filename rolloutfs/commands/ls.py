@@ -54,6 +54,8 @@ def ls(store: str, count: int, *, everything: bool, archived: bool, as_json: boo
         short = ShortIds(its.store.thread_ids()).all_of(one.thread for one in found)
         if found:
             show(_COLUMNS, (_row(one, short[one.thread]) for one in found))
+        else:
+            say("There are no such threads. With --all everything is listed.", is_error=True)
 
 
 def _listed(store: ThreadStore, *, everything: bool, archived: bool) -> Iterator[Listed]:

@@ -91,5 +91,5 @@ def _ask(store: ThreadStore, path: str, query: Query, count: int) -> list[Hit]:
 
 def _row(hit: Hit, short: dict[str, str]) -> Row:
     kind = hit.kind if hit.tool is None else f"{hit.kind} {hit.tool}"
-    number = "" if hit.turn is None else str(hit.turn)
-    return Row((local(hit.time), short[hit.thread_id], number, kind, hit.snippet), hit.turn is None)
+    number = "dropped" if not hit.effective else "" if hit.turn is None else str(hit.turn)
+    return Row((local(hit.time), short[hit.thread_id], number, kind, hit.snippet), not hit.effective)

@@ -128,7 +128,19 @@ def test_help(command: str, ask: Ask) -> None:
     assert ask(command, "--no-such-option", code=2).out == ""
 
 
-@pytest.mark.parametrize("command", ["umount", "index", "service", "service install", "service uninstall"])
+def test_help_fits_a_terminal(ask: Ask) -> None:
+    """No line of it is longer than 80 columns, and in the list of commands each is told of in a whole sentence."""
+    told = [ask("--help").out]
+    for name, command in main.commands.items():
+        told.append(ask(name, "--help").out)
+        told += [ask(name, inner, "--help").out for inner in getattr(command, "commands", ())]
+    assert [line for text in told for line in text.splitlines() if len(line) > 80] == []
+    listed = told[0].partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(listed) == len(main.commands)
+    assert all(line.endswith(".") and not line.endswith("...") for line in listed)
+
+
+@pytest.mark.parametrize("command", ["umount", "demo", "index", "service", "service install", "service uninstall"])
 def test_help_of_what_changes_something(command: str, ask: Ask) -> None:
     """The examples are of this command and of no other one of ours; the exit codes are there."""
     examples, _, codes = ask(*command.split(), "--help").out.partition("Examples:")[2].partition("Exit codes:")

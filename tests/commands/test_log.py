@@ -46,6 +46,13 @@ def turn(number: int, text: str) -> bytes:
     )
 
 
+def test_no_turns(corpus: Corpus, ask: Ask) -> None:
+    """It is said, where nobody takes it for a turn."""
+    answer = ask("log", "01a22938-c900", "--store", corpus("forks.paginated").home)
+    assert (answer.out, answer.err) == ("", "The thread has no turns.\n")
+    assert ask("log", "01a22938-c900", "--store", corpus("forks.paginated").home, "--json").err == ""
+
+
 def test_what_no_longer_counts(sample: SampleStore, ask: Ask) -> None:
     """A turn that was taken back has no number and says so; the others keep theirs. Nothing in a text is obeyed."""
     thread = sample.add(1, "hello")

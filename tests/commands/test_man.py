@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import click
 import pytest
-from threadstore.projection import StoreView, View
+from threadstore.projection import FamilyView, StoreView, View
 
-from rolloutfs import control, labels
+from rolloutfs import control, labels, readme
 from rolloutfs.cli import main
-from scripts.man import FOLDER, pages
+from rolloutfs.shelves import SHELVES
+from scripts.man import FOLDER, TREE, pages, tree_document
 from tests.mount.clients import need
 
 PAGES = ("rolloutfs.1", "rolloutfs.5")
@@ -44,6 +45,19 @@ def test_is_what_the_script_makes(name: str) -> None:
     assert (FOLDER / name).read_text() == pages()[name]
 
 
+def test_the_document_about_the_tree() -> None:
+    """It is what the script makes, has every name of the tree, and every section of a mount's README about it."""
+    text = TREE.read_text()
+    assert text == tree_document()
+    views = [view.value for kind in (View, StoreView, FamilyView) for view in kind]
+    names = [*views, *control.FILES, *labels.NAMES, *SHELVES, "hits.jsonl", "incomplete.json", "operations.jsonl"]
+    assert [name for name in names if name not in text] == []
+    assert {line for line in readme.text().decode().split("\n") if line.startswith("#")} - set(text.split("\n")) == {
+        "# Your agent's threads, as files",
+        "## Requests",
+    }
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_troff_has_no_complaint(name: str) -> None:
     """Every warning of groff is on."""
@@ -52,6 +66,16 @@ def test_troff_has_no_complaint(name: str) -> None:
         ["groff", "-ww", "-man", "-Tutf8", "-z", FOLDER / name], capture_output=True, check=True, timeout=60
     )
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_fits_a_terminal(name: str) -> None:
+    """No line is longer than the 80 columns that a page is shown in."""
+    need("groff", "groff-base")
+    shown = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-P-cbou", "-rLL=78n", FOLDER / name], capture_output=True, check=True, timeout=60
+    )
+    assert [line for line in shown.stdout.decode().splitlines() if len(line) > 80] == []
 
 
 def test_every_command_and_option() -> None:

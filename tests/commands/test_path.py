@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rolloutfs import mounttable
-from tests.commands.conftest import assert_harmless, say
+from tests.commands.conftest import Ask, assert_harmless, say
 from tests.mount.conftest import DEADLINE, Lab
 
 HOSTILE_NAMES = (b"a, b=c\\054\\ d", "é\u202e\n東 #1".encode(), b"\xff\x1b[31m,ro")
@@ -35,6 +35,28 @@ def test_the_folder_of_a_thread(lab: Lab) -> None:
     assert (Path(lab.run("path", older.upper(), *at).stdout[:-1]) / "thread.json").is_file()
     assert "give more of it" in lab.run("path", "01a2", *at, code=8).stderr
     assert "There is no thread" in lab.run("path", "nobody", *at, code=8).stderr
+
+
+def test_in_the_folder_of_a_thread(lab: Lab, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a mount the thread is meant in whose folder this is, whatever it is called by, and not where another store is
+    asked for.
+    """
+    thread = lab.sample.add(1, "one")
+    say(lab.sample, lab.sample.add(2, "two"), "later")
+    say(lab.sample, thread, "one")
+    lab.mount()
+    with monkeypatch.context() as inside:
+        for folder in (
+            lab.thread(thread),
+            lab.thread(thread) / "lineage",
+            next((lab.mountpoint / "by-name").glob("one*")),
+        ):
+            inside.chdir(folder)
+            assert ask("path", "--store", lab.sample.root).out == f"{lab.thread(thread)}\n"
+        assert ask("log", "--store", lab.sample.root).rows()[-1].endswith("one")
+        other = lab.folder / "other"
+        shutil.copytree(lab.sample.root, other)
+        assert "name one" in ask("log", "--store", other, code=8).err
 
 
 def test_mounts_of_other_stores_are_left_out(lab: Lab, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from threadstore.texts import Text
 
 from tests.commands.conftest import HOSTILE, Ask, OpenStore, assert_harmless
 from tests.conftest import CopyStore, Corpus
+from tests.core.logs import Log, Store
+from tests.core.logs import thread_id as log_thread
 from tests.tree.sample import SampleStore, thread_id
 
 STORES = ("forks.paginated", "subagents_v2.legacy", "tools.paginated", "compressed.legacy", "old_0.47.0_basic")
@@ -268,3 +270,60 @@ def test_threads_that_are_not_in_it(copy_store: CopyStore, ask: Ask) -> None:
 def test_no_store(tmp_path: Path, ask: Ask) -> None:
     """That is exit code 3."""
     assert "no store" in ask("search", "--store", tmp_path / "none", "x", code=3).err
+
+
+@pytest.mark.parametrize("name", ["revert_once.paginated", "revert_forked.paginated", "revert_then_turns.paginated"])
+def test_what_a_revert_dropped(name: str, corpus: Corpus, open_store: OpenStore, ask: Ask) -> None:
+    """It is found, in the turn that it was said in, and is told to be dropped; what counts is told to count."""
+    home = corpus(name).home
+    store = open_store(home)
+    dropped = 0
+    for hit in ask("search", "--store", home, "-n", "0", "--json", "kind:user").objects:
+        views = {True: View.TURNS, False: View.DROPPED_TURNS}
+        turns = {
+            turn["id"]: turn
+            for turn in map(json.loads, store.rendered(hit["thread_id"], views[hit["effective"]]).splitlines())
+        }
+        turn = turns[hit["turn_id"]]
+        assert tokens(hit["snippet"])[:5] == tokens(turn["user"])[:5]
+        assert (hit["turn"], turn["effective"]) == (turn["number"], hit["effective"])
+        dropped += not hit["effective"]
+    lists = {thread: store.rendered(thread, View.DROPPED_TURNS).splitlines() for thread in store.thread_ids()}
+    own = [
+        line for thread, lines in lists.items() for line in lines if f"-{thread}" in json.loads(line)["start"]["file"]
+    ]
+    assert dropped == len(own) > 0  # what was inherited is found in the thread that it comes from
+    rows = ask("search", "--store", home, "-n", "0", "kind:user").rows()
+    assert sum(row.split()[3] == "dropped" for row in rows) == dropped
+
+
+@pytest.mark.parametrize("size", [1, 2 << 20])
+def test_what_is_taken_back_later(size: int, tmp_path: Path, ask: Ask) -> None:
+    """A text that was found before its turn was taken back is told to be dropped from then on, in both modes and in
+    logs of any size, and counts again after an undo.
+    """
+    legacy = Log(thread=log_thread(1)).turn("a", "needle").turn("b", "x" * size).turn("c", "needle")
+    one = Log(True, log_thread(2)).turn("a", "needle").turn("b", "x" * size).turn("c", "needle")
+    store = Store(tmp_path / "home", legacy, one)
+
+    def effective() -> dict[str, list[bool]]:
+        hits = ask("search", "--store", store.root, "--json", "kind:user", "needle").objects
+        found: dict[str, list[bool]] = {}
+        for hit in sorted(hits, key=lambda hit: (hit["file"], hit["offset"])):
+            found.setdefault(hit["thread_id"], []).append(hit["effective"])
+        return found
+
+    assert effective() == {log_thread(1): [True, True], log_thread(2): [True, True]}
+    store.write(legacy.name, legacy.roll_back(1).turn("d", "other").data)
+    back = Log(True, log_thread(2), log_thread(3), base=one.end(11)).turn("d", "other")
+    store.write(back.name, back.data)
+    assert effective() == {log_thread(1): [True, False], log_thread(2): [True, False]}
+    store.write(legacy.name, legacy.turn("e", "needle").data)
+    store.write(back.name, back.turn("e", "needle").data)
+    assert effective() == {log_thread(1): [True, False, True], log_thread(2): [True, False, True]}
+    again = Log(True, log_thread(2), log_thread(4), base=one.end()).turn("f", "needle")
+    store.write(again.name, again.data)
+    assert effective()[log_thread(2)] == [True, True, False, True]
+    (store.root / back.name).unlink()
+    store.write(again.name, again.turn("g", "needle").data)
+    assert effective()[log_thread(2)] == [True, True, True, True]  # what isn't there is not found

@@ -74,18 +74,22 @@ def test_a_reader_that_goes_away(lab: Lab) -> None:
         ("status", "--json"),
         ("tree",),
         ("--help",),
+        ("unbuffered", "show", "{thread}", "full_history.jsonl"),
+        ("unbuffered", "--help"),
     ],
     ids=" ".join,
 )
 def test_a_full_disk(words: tuple[str, ...], lab: Lab) -> None:
-    """One line says that the output can't be written, and Python adds nothing."""
+    """One line says that the output can't be written, and Python adds nothing, also where it is told not to buffer."""
+    environment = {**lab.environment, "PYTHONUNBUFFERED": "1" * (words[0] == "unbuffered")}
+    words = words[words[0] == "unbuffered" :]
     thread = lab.sample.add(1, "hello" * 1_000_000)
     arguments = [word.format(thread=thread) for word in words]
     store = [] if words == ("--help",) else ["--store", str(lab.sample.root)]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "rolloutfs", *arguments, *store],
-            env=lab.environment,
+            env=environment,
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
@@ -96,6 +100,20 @@ def test_a_full_disk(words: tuple[str, ...], lab: Lab) -> None:
         "1 thread, 0 problems.\n",  # which is not the output
     )
     assert done.returncode == 9
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "closed"),
+    [(("ls",), 0, ">&-"), (("show", "01a2"), 0, "<&- >&- 2>&-"), (("show", "nobody"), 8, "<&- >&- 2>&-")],
+)
+def test_no_output_at_all(words: tuple[str, ...], code: int, closed: str, lab: Lab) -> None:
+    """Who closed it wants to hear nothing, and that is no error."""
+    lab.sample.add(1, "hello")
+    command = [sys.executable, "-m", "rolloutfs", *words, "--store", str(lab.sample.root)]
+    bash = ["bash", "-c", f'exec "$@" {closed}', "-", *command]
+    done = subprocess.run(bash, env=lab.environment, stderr=subprocess.PIPE, check=False, timeout=DEADLINE)
+    assert (done.returncode, b"Traceback" in done.stderr, b"itself" in done.stderr) == (code, False, False)
+    assert code or done.stderr == b""
 
 
 def test_what_is_done_is_done(lab: Lab) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threadstore.projection import FamilyView, StoreView, View
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -29,10 +28,27 @@ def test_every_dependency_is_explained(project: dict[str, Any]) -> None:
     assert [name for name in explained if name != "package"] == named
 
 
-@pytest.mark.parametrize("name", [view.value for views in (View, StoreView, FamilyView) for view in views])
-def test_readme_tells_of_every_file(name: str) -> None:
-    """The README says what each file of the tree is."""
-    assert f"`{name}`" in (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_links_lead_somewhere(page: str) -> None:
+    """Every link of a page to a file of the repository finds it, and the heading that it names."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+        file = (ROOT / page).parent / target if target else ROOT / page
+        assert file.exists(), target
+        if heading:
+            assert heading in headings(file.read_text(encoding="utf-8")), f"{target}#{heading}"
+
+
+def headings(text: str) -> set[str]:
+    """The names that links call the headings of a page by, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_found() -> None:
+    """The README leads to each page of docs/."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in (ROOT / "docs").glob("*.md") if f"(docs/{path.name}" not in readme] == []
 
 
 def test_readme_names_only_existing_make_targets() -> None:

@@ -30,7 +30,8 @@ from tests.mount.clients import need
 from tests.mount.plain_views import write_views
 
 TOPS = ("sessions", "archived_sessions")
-DERIVED = tuple(view for view in View if view is not View.LINEAGE)
+OF_REVERTS = {View.DROPPED, View.DROPPED_TURNS}  # in threads with several rollouts
+DERIVED = {view for view in View if view is not View.LINEAGE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def _write_thread(store: ThreadStore, thread: str, raw: list[Raw], folder: Path)
     lineage, rollouts = folder / "lineage", folder / "rollouts"
     for made in (lineage / "forks", lineage / "agents", rollouts):
         made.mkdir(parents=True)
-    for view in DERIVED:
+    for view in DERIVED if len(raw) > 1 else DERIVED - OF_REVERTS:
         (folder / view.value).write_bytes(join(store, store.project(thread, view)))
     (lineage / "lineage.json").write_bytes(join(store, store.project(thread, View.LINEAGE)))
     for name in control.FILES:

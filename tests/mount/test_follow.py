@@ -12,9 +12,10 @@ import re
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
-from itertools import pairwise
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import count, pairwise
 from pathlib import Path
 from subprocess import PIPE
 
@@ -153,6 +154,48 @@ def test_a_reader_sees_no_byte_that_is_not_there_when_others_ask_for_the_size(la
             process.wait()
         reader.stderr.close()
         other.stdout.close()
+
+
+_CROWD = """
+import os, sys, threading
+path = sys.argv[1]
+def look():
+    for _ in range(40):
+        os.stat(path)
+def read():
+    descriptor = os.open(path, os.O_RDONLY)
+    for _ in range(100):
+        os.pread(descriptor, 1 << 20, 0)
+    os.close(descriptor)
+crowd = [threading.Thread(target=work) for work in [look] * 120 + [read] * 10]
+for one in crowd:
+    one.start()
+for one in crowd:
+    one.join()
+"""
+
+
+def test_a_crowd_asks_for_the_size_of_what_is_being_read(lab: Lab) -> None:
+    """More requests than pyfuse3 takes at a time wait for pages that wait for a read: it is answered all the same."""
+    thread = lab.sample.add(1, "hello")
+    lab.mount()
+    begun = time.monotonic()
+    crowds = [subprocess.Popen([sys.executable, "-c", _CROWD, lab.thread(thread) / "rollouts/current"]) for _ in "ab"]
+    try:
+        with lab.sample.path(thread).open("ab", buffering=0) as file:
+            for number in count():
+                with suppress(subprocess.TimeoutExpired):
+                    crowds[number % 2].wait(0.001)
+                if all(crowd.poll() is not None for crowd in crowds):
+                    break
+                file.write(message(f"say {number}", second=number))
+                assert time.monotonic() < begun + 2 * DEADLINE, "nobody is answered any more"
+        assert [crowd.returncode for crowd in crowds] == [0, 0]
+    finally:
+        lab.clean_up()  # or nobody could end a program that waits
+        for crowd in crowds:
+            crowd.kill()
+            crowd.wait()
 
 
 @pytest.mark.parametrize("flag", ["-f", "-F"])

@@ -118,6 +118,14 @@ def test_systemd_reads_a_quoted_path_as_it_is(lab: Lab) -> None:
     assert "is not executable" in verify(lab, unit)
 
 
+def test_systemd_takes_a_path_that_is_no_utf8(lab: Lab) -> None:
+    """Of a line with such bytes it would take nothing, so they are escaped."""
+    lab.run("service", "install", "--mountpoint", lab.folder / os.fsdecode(b"\xff \xc3m"))
+    text = (units(lab) / NAMES[0]).read_text(encoding="utf-8")
+    assert '/\\xff \\xc3m"' in text
+    assert verify(lab, units(lab) / NAMES[0]) == ""
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_in_the_units_forbids_fusermount3(name: str) -> None:
     """No setting that implies NoNewPrivileges= or a mount namespace in a user's manager (systemd.exec(5) of 252)."""

@@ -45,8 +45,10 @@ def test_the_tree_has_the_names_of_the_design(sample: SampleStore, plant: Plant)
     assert planted.names("") == ["README.md", "threads", "store", *files, "search", *views]
     assert planted.names("search") == ["README.md", "problems.jsonl"]
     assert planted.names("threads") == [thread]
-    views = [view.value for view in View if view is not View.LINEAGE]
+    views = [view.value for view in View if view not in (View.LINEAGE, View.DROPPED, View.DROPPED_TURNS)]
     assert planted.names(f"threads/{thread}") == [*views, "lineage", "rollouts", "turns"]
+    for view in (View.DROPPED, View.DROPPED_TURNS):
+        assert planted.walk(f"threads/{thread}/{view.value}").view is view
     assert planted.names(f"threads/{thread}/lineage") == ["lineage.json", "forks", "agents"]
     assert planted.names(f"threads/{thread}/rollouts") == ["current", sample.path(thread).name]
     assert planted.names("store") == [*(view.value for view in StoreView), "sessions", "session_index.jsonl"]

@@ -1,0 +1,149 @@
+"""`rolloutfs demo`: the sample store that is shipped, mounted; what it says is to be typed works."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tarfile
+from contextlib import closing
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from rolloutfs import checks, mounttable, sample
+from rolloutfs.cli import main
+from scripts.sample_archive import PLACE, pack
+from scripts.sample_store import build
+from tests.commands.conftest import Ask
+from tests.commands.conftest import ask as ask  # a fixture: the command line in this process
+from tests.mount.clients import LIMIT
+from tests.mount.conftest import Lab
+
+ROOM = 300_000  # bytes that the archive may have
+
+
+def contents(packed: bytes, scratch: Path) -> dict[str, object]:
+    """What is in an archive, by name: the time and the bytes; of a database what is in it."""
+    found: dict[str, object] = {}
+    with tarfile.open(fileobj=BytesIO(zstandard.ZstdDecompressor().decompress(packed))) as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            assert file is not None
+            data = file.read()
+            if member.name.endswith(".sqlite"):
+                scratch.write_bytes(data)
+                with closing(sqlite3.connect(scratch)) as database:
+                    found[member.name] = (member.mtime, *database.iterdump())
+            else:
+                found[member.name] = (member.mtime, data)
+    return found
+
+
+def test_the_archive_is_what_the_script_makes(tmp_path: Path) -> None:
+    """The same files, times and rows, and small; `make sample` makes it anew."""
+    build(tmp_path / "home")
+    made = contents(pack(tmp_path / "home"), tmp_path / "made.sqlite")
+    assert contents(PLACE.read_bytes(), tmp_path / "shipped.sqlite") == made
+    assert PLACE.stat().st_size < ROOM
+
+
+def shell(lab: Lab, command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Type a command."""
+    script = f'rolloutfs() {{ "{sys.executable}" -m rolloutfs "$@"; }}\n{command}'
+    environment = {**lab.environment, "LC_ALL": "C.UTF-8"}  # for less, to which the rest is binary
+    return subprocess.run(
+        ["bash", "-c", script], cwd=cwd, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+
+
+def test_what_it_says_can_be_typed(lab: Lab) -> None:
+    """Every command that it prints does something, in order, and the last one leaves neither a folder nor an index."""
+    folder = lab.folder / "a demo"
+    lab.mountpoint = folder / "threads"
+    said = lab.run("demo", folder).stdout
+    typed = [line[2:] for line in said.splitlines() if line.startswith("  ") and not line.startswith("  #")]
+    assert len(typed) == len(sample.TOUR) + 3
+    assert typed[0] == f"cd '{lab.mountpoint}'"
+    for command in typed[1:-1]:
+        done = shell(lab, command, lab.mountpoint)
+        assert (done.returncode, done.stderr) == (int(command.startswith("diff ")), ""), command
+        assert len(done.stdout.splitlines()) >= 1, command
+    asked = (lab.mountpoint / "operations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["status"] for line in asked] == ["done"]
+    done = shell(lab, typed[-1], lab.mountpoint)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not folder.exists()
+    assert not (lab.folder / "cache" / "rolloutfs" / "index").exists()
+
+
+def test_a_temporary_one(lab: Lab) -> None:
+    """Without a folder it makes one, in which everything lies; `umount` removes nothing. JSON says where."""
+    (lab.folder / "tmp").mkdir()
+    told = json.loads(lab.run("demo", "--json", TMPDIR=str(lab.folder / "tmp")).stdout)
+    lab.mountpoint = Path(told["mountpoint"])
+    folder = Path(told["folder"])
+    assert folder.parent == lab.folder / "tmp"
+    assert sorted(os.listdir(folder)) == ["codex-home", "threads"]
+    assert told["store"] == str(folder / "codex-home")
+    assert [one["command"] for one in told["try"]] == [command for _, command in sample.TOUR]
+    assert told["end"] == [f"rolloutfs umount {lab.mountpoint}", f"rm -r {folder}"]
+    [served] = [
+        one for one in json.loads(lab.run("status", "--json").stdout)["mounts"] if one["store"] == told["store"]
+    ]
+    assert (served["pid"], served["answers"]) == (lab.background_server(), True)
+    shown = {path.name for path in (lab.mountpoint / "threads").iterdir()}
+    lab.unmount()
+    assert os.listdir(lab.mountpoint) == []
+    listed = lab.run("ls", "--store", told["store"], "--all", "-n", "0", "--json").stdout.splitlines()
+    assert {json.loads(line)["thread_id"] for line in listed} == shown
+    again = lab.run("demo", folder, code=4).stderr
+    assert shell(lab, again.split("To mount that again: ")[1], lab.folder).returncode == 0
+    assert mounttable.find(str(lab.mountpoint)) is not None
+
+
+def test_what_is_refused(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sentence says what to do, and nothing is made or removed."""
+    full, file, store = tmp_path / "full", tmp_path / "file", tmp_path / "store"
+    (full / "mine").mkdir(parents=True)
+    file.write_text("mine")
+    (store / "sessions").mkdir(parents=True)
+    monkeypatch.setenv("CODEX_HOME", str(store))
+    before = sorted(tmp_path.rglob("*"))
+    for folder, word in (
+        (full, "is not empty"),
+        (file, "is not a folder"),
+        (tmp_path / "no" / "such", f"mkdir -p {tmp_path}/no"),
+        (file / "below", "is not a folder"),
+        (store / "demo", "lies inside the store"),
+        (store / "sessions", "lies inside the store"),
+    ):
+        assert word in ask("demo", folder, code=4).err
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "no"))
+    monkeypatch.setattr(checks, "FUSE_DEVICE", str(tmp_path / "no fuse"))
+    assert "no fuse does not exist" in ask("demo", tmp_path / "new", code=5).err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_one_that_failed_leaves_nothing(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    """What was made is removed when it can't be mounted, and a folder that was there stays."""
+    monkeypatch.setenv("ROLLOUTFS_ZONE", "No/Where")
+    folder = tmp_path / "demo"
+    if not is_new:
+        folder.mkdir()
+    assert "No/Where" in ask("demo", folder, code=2).err
+    assert folder.exists() != is_new
+    assert is_new or os.listdir(folder) == []
+
+
+def test_it_is_a_command() -> None:
+    """The archive lies where an installed package has it."""
+    assert "demo" in main.commands
+    assert Path(sample.__file__).with_name(sample.ARCHIVE) == PLACE
