@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bench import cases, indexes, limits, passthrough, peers, report, stores, walks
+from bench import cases, indexes, limits, passthrough, peers, report, stores, transcripts, walks
 from bench.cases import Case, Settings
 from bench.server import ROOT
 
@@ -15,6 +15,7 @@ CASES: dict[str, Case] = {
     "first-byte": cases.first_byte,
     "sequential": cases.sequential,
     "passthrough": passthrough.passthrough,
+    "transcript": transcripts.transcript,
     "scans": cases.scans,
     "limits": limits.scan,
     "requests": walks.requests,

@@ -31,7 +31,7 @@ def index(folder: Path, settings: Settings) -> Table:
     with store_of("checkpoints", folder, settings) as store:
         log = store / rollout_name(THREAD)
         size = sum(path.stat().st_size for path in store.rglob("*.jsonl"))
-        turn = _last_turn(log)
+        turn = last_turn(log)
         for _ in range(settings.runs):
             for path in (folder / "cache" / "rolloutfs" / "index").glob("*"):
                 path.unlink()
@@ -52,7 +52,7 @@ def index(folder: Path, settings: Settings) -> Table:
     return Table("The index of a 1 GiB thread", text, ("", "median", "read"), rows)
 
 
-def _last_turn(log: Path) -> bytes:
+def last_turn(log: Path) -> bytes:
     """The records of the last turn, to be appended once more."""
     with log.open("rb") as file:
         file.seek(max(log.stat().st_size - (4 << 20), 0))

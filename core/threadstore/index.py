@@ -25,6 +25,9 @@ import orjson
 import zstandard
 
 from threadstore.extents import Extents
+from threadstore.parts import KIND, joined
+from threadstore.parts import Outline as Written
+from threadstore.passes import unpacked
 from threadstore.projection import Basis, Outline, View
 from threadstore.summaries import COLUMNS as SUMMARY
 from threadstore.summaries import Opening, Summary, TurnPlace, of_row
@@ -160,6 +163,18 @@ class IndexReader:
         """A pass over a large thread (`passes.unpacked`), which may have read less than there is now."""
         rows = self._all("SELECT data FROM passes WHERE thread_id = ? AND kind = ?", thread_id, kind)
         return rows[0][0] if rows else None
+
+    def transcript(self, thread_id: str, generation: bytes) -> Extents | None:
+        """The same of a transcript that is kept in parts, if that is of this generation."""
+        outline = unpacked(self.passed(thread_id, KIND))
+        if not isinstance(outline, Written) or outline.generation != generation:
+            return None
+        text = joined(outline, self.parts(thread_id))
+        return None if text is None else Extents.of_bytes(text)
+
+    def parts(self, thread_id: str) -> dict[bytes, bytes]:
+        """The parts of the transcript of a large thread (`parts.part_of`), by their keys."""
+        return dict(self._all("SELECT key, data FROM parts WHERE thread_id = ?", thread_id))
 
     def edges(self) -> Iterator[tuple[Basis, str | None, str | None, str]]:
         """Of all threads in it: the selected rollout as it was then, the thread that it was forked from, its parent,

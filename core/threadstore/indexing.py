@@ -13,12 +13,12 @@ import os
 import sqlite3
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import orjson
 
-from threadstore import index
+from threadstore import index, parts
 from threadstore.index import SIZES, Entry
 from threadstore.names import RolloutFile
 from threadstore.projection import Projection, View
@@ -43,7 +43,7 @@ _PASSING = frozenset(
 _AFTER_ALL = "~"  # comes after every thread id
 _LARGE = 256 << 10  # bytes of log from which it is worth keeping where a derived file lies in it
 _VERY_LARGE = 1 << 20  # bytes of log from which passes over it are kept
-_TABLES = ("texts", "passes", "extents", "problems", "spent", "turns", "rollouts", "threads")  # children first
+_TABLES = ("texts", "parts", "passes", "extents", "problems", "spent", "turns", "rollouts", "threads")  # children first
 _TEXTS = (
     *("name", "preview", "status", "health", "history_mode", "cwd", "model", "model_provider", "created_at"),
     *("updated_at", "cli_version", "originator", "forked_from", "parent"),
@@ -181,8 +181,10 @@ class Indexer:
             entry, made = self._store.make_entry(thread)
             rows = _rows(self._store, thread, entry, made)
             said = self._store.texts(thread, _text_pass(connection, thread))
-            _remove(connection, [thread], texts=not said.goes_on)
+            kept = {"parts", "texts"} if said.goes_on else {"parts"}
+            _remove(connection, [thread], kept)
             _put(connection, rows)
+            _put_parts(connection, thread, self._store.packed_parts(thread) if rows["passes"] else {})
             _put_texts(connection, thread, said)
         except sqlite3.DatabaseError:
             raise
@@ -253,6 +255,11 @@ def _create(path: str, root: str) -> None:
         pk=("thread_id", "kind"),
         foreign_keys=[("thread_id", "threads", "id")],
     )
+    database.table("parts").create(
+        {"thread_id": str, "key": bytes, "data": bytes},
+        pk=("thread_id", "key"),
+        foreign_keys=[("thread_id", "threads", "id")],
+    )
     database.table("texts").create(
         {"id": int, "thread_id": str, "file": str, "offset": int, "kind": str, "tool": str, "text": str}
         | {"effective": int},
@@ -316,11 +323,22 @@ def _put_texts(connection: sqlite3.Connection, thread: str, said: Texts) -> None
         connection.execute("INSERT OR REPLACE INTO passes VALUES (?, 'texts', ?)", (thread, said.passed))
 
 
-def _remove(connection: sqlite3.Connection, threads: Iterable[str], *, texts: bool = True) -> None:
+def _put_parts(connection: sqlite3.Connection, thread: str, made: dict[bytes, bytes]) -> None:
+    """Those that are there already aren't written again: of a thread that goes on nearly all are."""
+    known = dict(connection.execute("SELECT key, data FROM parts WHERE thread_id = ?", (thread,)))
+    gone = [(thread, key) for key in known if key not in made]
+    new = [(thread, key, data) for key, data in made.items() if known.get(key) != data]
+    connection.executemany("DELETE FROM parts WHERE thread_id = ? AND key = ?", gone)
+    connection.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?)", new)
+
+
+def _remove(connection: sqlite3.Connection, threads: Iterable[str], kept: Container[str] = ()) -> None:
+    """Take threads out of all tables but those that are `kept`."""
     for thread in threads:
-        for table in _TABLES if texts else _TABLES[1:]:
-            column = "id" if table == "threads" else "thread_id"
-            connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (thread,))
+        for table in _TABLES:
+            if table not in kept:
+                column = "id" if table == "threads" else "thread_id"
+                connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (thread,))
 
 
 def _put(connection: sqlite3.Connection, rows: dict[str, list[Json]]) -> None:
@@ -353,7 +371,7 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
     passes = store.packed_passes(thread) if size > _VERY_LARGE else {}
     return {
         "threads": [row],
-        "extents": [*_extents(thread, made)] if size > _LARGE else [],
+        "extents": [*_extents(thread, made, in_parts=parts.KIND in passes)] if size > _LARGE else [],
         "passes": [{"thread_id": thread, "kind": kind, "data": data} for kind, data in passes.items()],
         "rollouts": [_rollout(store, thread, entry, one) for one in store.rollouts(thread)],
         "turns": [_turn(thread, one) for view in (View.TURNS, View.DROPPED_TURNS) for one in _lines(made, view)],
@@ -362,8 +380,10 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
     }
 
 
-def _extents(thread: str, made: dict[View, Projection]) -> Iterator[Json]:
+def _extents(thread: str, made: dict[View, Projection], *, in_parts: bool) -> Iterator[Json]:
     for view, projection in made.items():
+        if view is View.TRANSCRIPT and in_parts:
+            continue
         data = None if projection.extents is None else index.packed_extents(projection.extents)
         if data is not None:
             yield {"thread_id": thread, "file": view.value, "data": data}

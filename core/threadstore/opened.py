@@ -20,7 +20,7 @@ from threadstore.lines import Line, Log, backward, forward
 from threadstore.longitems import LongItem
 from threadstore.names import RolloutFile
 from threadstore.projection import Basis
-from threadstore.records import Dialect, Record, Skip, decode, dialect_of, is_blank
+from threadstore.records import Dialect, Record, Skip, decode, decode_again, dialect_of, is_blank
 from threadstore.spool import Copy, Spool
 
 _FIRST = 1 << 10  # bytes of a first line: a session meta begins with its time and its ids
@@ -82,16 +82,27 @@ def _open_copy(copy: Copy) -> Log:
         raise UnreadableError(f"the decoded copy {copy.path} is gone: read again.", error.errno or 0) from error
 
 
+def _unknown(_segment: int, _line: Line) -> bool:
+    """No pass has told yet which lines are records."""
+    return False
+
+
 class OpenLineage:
     """The open files of a lineage, oldest segment first. Close it when done.
 
-    `decode` may remember what it decoded, for passes that follow each other over a small log.
+    `decode` may remember what it decoded, for passes that follow each other over a small log. `is_sound` tells of which
+    lines of which segment another pass has found that they are records: these are decoded with less effort.
     """
 
     def __init__(self, segments: list[Segment], files: list[OpenFile]) -> None:
         self.segments = segments
         self.files = files
         self.decode: Decode = decode
+        self.is_sound: Callable[[int, Line], bool] = _unknown
+
+    def again(self, line: Line, dialect: Dialect) -> Record | Skip:
+        """What a sound line holds."""
+        return decode_again(line, dialect) if self.decode is decode else self.decode(line, dialect)
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -147,7 +158,7 @@ class OpenLineage:
             for line in backward(log, self.end_of(number)):
                 if is_blank(line):
                     continue
-                decoded = self.decode(line, dialect)
+                decoded = self.again(line, dialect) if self.is_sound(number, line) else self.decode(line, dialect)
                 if isinstance(decoded, Record) and decoded.type == "session_meta":
                     if paginated:
                         break

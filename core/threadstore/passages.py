@@ -7,7 +7,7 @@ An id would do that, too, but nobody reads those.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import orjson
@@ -60,9 +60,13 @@ class Calls:
     Invariant: `_open` has the number and the name of each call that no result was shown of, by its id.
     """
 
-    def __init__(self) -> None:
-        self._open: dict[str, tuple[int, str]] = {}
-        self._count = 0
+    def __init__(self, count: int = 0, opened: Iterable[tuple[str, int, str]] = ()) -> None:
+        self._open = {call_id: (number, name) for call_id, number, name in opened}
+        self._count = count
+
+    def state(self) -> tuple[int, tuple[tuple[str, int, str], ...]]:
+        """What to make the same of: how many there were, and id, number and name of those without a result."""
+        return self._count, tuple((call_id, number, name) for call_id, (number, name) in self._open.items())
 
     def call(self, call_id: object, name: str) -> str:
         """How a new call is titled."""

@@ -26,7 +26,8 @@ _DIGEST = 16  # bytes
 _BLOCK = 1 << 20  # bytes
 #: Modules of ours whose classes passes consist of.
 _OWN: Final = frozenset(
-    f"threadstore.{name}" for name in ("errors", "history", "passes", "records", "replay", "scan", "turns", "usage")
+    f"threadstore.{name}"
+    for name in ("errors", "history", "parts", "passes", "records", "replay", "scan", "turns", "usage")
 )
 
 
@@ -128,9 +129,9 @@ def packed(found: object) -> bytes:
     return blake2b(data, digest_size=_DIGEST).digest() + data
 
 
-def unpacked(data: bytes) -> Any:
+def unpacked(data: object) -> Any:
     """What `packed` was given; None for anything else."""
-    if blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
+    if not isinstance(data, bytes) or blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
         return None
     try:
         return _Unpickler(io.BytesIO(zstandard.decompress(data[_DIGEST:]))).load()

@@ -27,6 +27,8 @@ from threadstore.lines import Line, Log, forward
 from threadstore.metas import REJECTED, Metas
 from threadstore.names import RolloutFile
 from threadstore.opened import OpenLineage, first_dialect, open_rollout
+from threadstore.parts import KIND as WRITTEN
+from threadstore.parts import Parts
 from threadstore.passes import Blocks, Pass, packed, unpacked
 from threadstore.projection import Basis, Projection, View
 from threadstore.records import Dialect, Json, Memo, Record, Skip, decode, dialect_of, is_blank
@@ -47,7 +49,7 @@ _REMEMBERED = (
 _HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
 _SAID = (b"user_message", b"UserMessage")  # in the lines with the words of a person
 _DROPPED = frozenset((View.DROPPED, View.DROPPED_TURNS))
-_ANEW = frozenset((View.TRANSCRIPT, View.DROPPED))  # made from the records themselves each time
+_ANEW = frozenset((View.DROPPED,))  # made from the records themselves each time
 #: Files that can't be made when the lineage is broken; the others tell what there is.
 _NEED_LINEAGE = _HISTORIES | _DROPPED | {View.WORLD_STATE, View.TURNS, View.USAGE, View.LINEAGE, View.TRANSCRIPT}
 
@@ -63,6 +65,7 @@ class Projector:
         self._kept: OrderedDict[tuple[str, str], object] = OrderedDict()  # passes by thread and kind
         self._memo: tuple[tuple[Basis, ...], Memo] = ((), Memo())
         self.remembered: Callable[[str, str], bytes | None] | None = None  # packed ones of another process
+        self.parts: Callable[[str], dict[bytes, bytes]] = lambda _thread: {}  # of transcripts, of another process
         self._reverted: OrderedDict[object, Spent] = OrderedDict()
         self._dropped: OrderedDict[object, bytes] = OrderedDict()  # lines of turns by the end of a generation
         self._blocks: dict[str, Blocks] = {}  # what passes over large logs of this process have read
@@ -102,7 +105,9 @@ class Projector:
             if not _is_large(lineage):
                 lineage.decode = self._memo_of(lineage).decode
             passes = _Passes(self, subject, lineage, None)
-            made = {view: self._make(passes, view) for view in View if not (view in _ANEW and _is_large(lineage))}
+            first = (View.THREAD, *View)  # from the scan, which makes the others quicker
+            anew = _ANEW if _is_large(lineage) else frozenset()
+            made = {view: self._make(passes, view) for view in dict.fromkeys(first) if view not in anew}
             if self.remembered is not None and _is_large(lineage):
                 self._blocks[subject.thread_id] = Blocks.over(lineage, self._blocks.get(subject.thread_id))
             return {view: Projection(made[view][0], passes.basis(view), made[view][1]) for view in made}
@@ -194,12 +199,30 @@ class Projector:
             summary = views.Summary(subject.thread_id, subject.head, subject.name, preview, created)
             usage = None if error is not None else passes.usage
             return _rendered(views.thread(summary, lineage.segments, scan, replay, passes.problems, usage, error))
-        builder = ExtentsBuilder()
         if view is View.TRANSCRIPT:
-            generation = transcript.write(scan, passes.effect, lineage, builder)
-            return builder.build(), generation
+            return self._transcript(passes)
+        builder = ExtentsBuilder()
         views.full_history(scan, passes.effect, lineage.files, builder)
         return builder.build(), digest(*lineage.identities(), *_marks(None if error is not None else passes.history))
+
+    def _transcript(self, passes: _Passes) -> tuple[Extents, bytes]:
+        """The transcript, of a large log from the parts that were written before."""
+        thread_id, lineage = passes.subject.thread_id, passes.lineage
+        builder = ExtentsBuilder()
+        if not _is_large(lineage):
+            generation = transcript.write(passes.scan, passes.effect, lineage, builder).generation
+            return builder.build(), generation
+        before = self._recall(thread_id, WRITTEN, lineage)
+        now = Pass.over(lineage)
+        known: dict[bytes, bytes] = {}
+        if before is not None and _may_go_on(before.passed, now, lineage):
+            known = before.packed if isinstance(before, Parts) else self.parts(thread_id)
+        written = transcript.write(passes.scan, passes.effect, lineage, builder, known)
+        now.consumed = whole_lines(lineage.files[-1].log)
+        new = {part.key: part.packed() for part in written.new}
+        parts = {key: new[key] if key in new else known[key] for key in written.order}
+        self._keep(thread_id, WRITTEN, Parts(now, written.generation, written.order, parts))
+        return builder.build(), written.generation
 
     # The two passes
 
@@ -248,14 +271,21 @@ class Projector:
 
     def _keep(self, thread_id: str, kind: str, found: object) -> None:
         self._kept[thread_id, kind] = found
-        while len(self._kept) > _KEPT * len(KINDS):
+        while len(self._kept) > _KEPT * (len(KINDS) + 1):
             self._kept.popitem(last=False)
 
     def packed_passes(self, thread_id: str) -> dict[str, bytes]:
         """The passes over a thread that were made last, to be `remembered` in another process."""
         found: dict[str, object] = {kind: self._kept.get((thread_id, kind)) for kind in KINDS}
         found["blocks"] = self._blocks.get(thread_id)
+        parts = self._kept.get((thread_id, WRITTEN))
+        found[WRITTEN] = parts.outline() if isinstance(parts, Parts) else None
         return {kind: packed(one) for kind, one in found.items() if one is not None}
+
+    def packed_parts(self, thread_id: str) -> dict[bytes, bytes]:
+        """The parts of the transcript that was made last of a large log, by their keys."""
+        parts = self._kept.get((thread_id, WRITTEN))
+        return parts.packed if isinstance(parts, Parts) else {}
 
     def scan(self, thread_id: str, lineage: OpenLineage) -> FullScan:
         """Everything that happened, going on from the last time where that is possible."""
@@ -445,8 +475,10 @@ class _Passes:
 
     @cached_property
     def scan(self) -> FullScan:
-        """Everything that happened."""
-        return self._projector.scan(self.subject.thread_id, self.lineage)
+        """Everything that happened. What is replayed after it needn't find out once more which lines are records."""
+        scan = self._projector.scan(self.subject.thread_id, self.lineage)
+        self.lineage.is_sound = scan.is_sound
+        return scan
 
     @cached_property
     def effect(self) -> Effect:

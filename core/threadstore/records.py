@@ -146,14 +146,14 @@ def decode_again(line: Line, dialect: Dialect = Dialect.ENVELOPE) -> Record | Sk
     """What a line holds that `decode` has taken for a record before: without looking at its fields once more."""
     if dialect is Dialect.BARE:
         return decode(line, dialect)
-    document = _loads(line.data)
-    if "payload" not in document:  # a line of the other dialect, in a file that begins with something else
-        return decode(line, dialect)
-    metadata = document.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else None
-    return Record(
-        line, document["type"], document["payload"], document.get("ordinal"), document["timestamp"], dialect, metadata
-    )
+    try:
+        document = _loads(line.data)
+        metadata = document.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else None
+        kind, payload, time = document["type"], document["payload"], document["timestamp"]
+        return Record(line, kind, payload, document.get("ordinal"), time, dialect, metadata)
+    except (ValueError, KeyError, AttributeError):
+        return decode(line, dialect)  # of the other dialect, in a file that begins with something else; or written over
 
 
 class Memo:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ _KINDS = {
     "inter_agent_communication": Kind.ITEM,
     "compacted": Kind.CHECKPOINT,
 }
+_NO_RECORDS = frozenset((Kind.DAMAGED, Kind.RECOVERED, Kind.UNKNOWN))
 _MARKER = re.compile(
     rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"(?:response_item|token_usage_record|event_msg","payload":\{"type":'
     rb'"(?:item_completed|agent_message|user_message|agent_reasoning|token_count)")'
@@ -115,6 +117,15 @@ class FullScan:
     def is_new(self) -> bool:
         """True before the first line."""
         return self.segment == 0 and self.offset == 0
+
+    def is_sound(self, segment: int, line: Line) -> bool:
+        """True for a line of which this has seen that it is a record."""
+        segments, offsets, lengths, kinds = self.columns
+        low = bisect_left(segments, segment)
+        at = bisect_left(offsets, line.start, low, bisect_right(segments, segment, low))
+        if at == len(offsets) or (segments[at], offsets[at]) != (segment, line.start):
+            return False
+        return lengths[at] == line.end - line.start and kinds[at] not in _NO_RECORDS
 
     def begin(self, segment: int) -> None:
         """The lines of another segment follow."""

@@ -87,6 +87,7 @@ class ThreadStore:
         self._projector = Projector(self.root, spool, self._catalog, self._metas)
         if index is not None:
             self._projector.remembered = index.passed
+            self._projector.parts = index.parts
         self._times: OrderedDict[str, bytes] = OrderedDict()
         self._tallied: OrderedDict[str, tuple[Projection, Tally]] = OrderedDict()
         self._names: tuple[FileIdentity, dict[str, str]] | None = None
@@ -297,14 +298,21 @@ class ThreadStore:
     def recall(self, thread_id: str, view: View) -> Projection | None:
         """A derived file of a large thread as the index has it, if that holds."""
         outline = self.outlines(thread_id).get(view)
-        extents = None if outline is None or self._index is None else self._index.extents(thread_id, view)
-        if outline is None or extents is None or extents.size != outline.size:
+        if outline is None or self._index is None:
+            return None
+        in_parts = self._index.transcript(thread_id, outline.generation) if view is View.TRANSCRIPT else None
+        extents = in_parts or self._index.extents(thread_id, view)
+        if extents is None or extents.size != outline.size:
             return None
         return Projection(extents, outline.basis, outline.generation)
 
     def packed_passes(self, thread_id: str) -> dict[str, bytes]:
         """How far the passes over a thread have come that were made just now."""
         return self._projector.packed_passes(thread_id)
+
+    def packed_parts(self, thread_id: str) -> dict[bytes, bytes]:
+        """The parts of the transcript of a large thread that was made just now, by their keys."""
+        return self._projector.packed_parts(thread_id)
 
     def texts(self, thread_id: str, known: bytes | None = None) -> Texts:
         """What was said in a thread; `known` is the `passed` of the last time."""

@@ -7,33 +7,39 @@ from the rollouts that it lies in; so two forks differ from where their logs do.
 
 It is text made of other text, so it is literals and not slices, and that is why its size has a bound: of a log that
 may make more than `LARGEST` bytes, what is old is left out, first of what no longer counts. That isn't read either.
+
+Nothing but a walk can tell what the text is, and a walk decodes every record that is shown. So it is made of `parts`,
+and those that are known needn't be read again: then a turn that was added costs the time of its own records.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from threadstore.effects import Effect
 from threadstore.extents import ExtentsBuilder
 from threadstore.lines import Line, forward
 from threadstore.longitems import LongItem
 from threadstore.markdown import cut, excerpt, word
-from threadstore.opened import Decode, OpenLineage, first_dialect
+from threadstore.opened import OpenLineage, first_dialect
 from threadstore.outline import BEFORE, GONE, TAKEN_BACK, Place, Run, headings, position, runs
+from threadstore.parts import Part, State, key_of, part_of, stretches
 from threadstore.passages import PRINTED, SAID, Calls, Passage, passage, summary_of
-from threadstore.records import Dialect, Json, Record, Skip, decode, decode_again
+from threadstore.records import Dialect, Json, Record, Skip
 from threadstore.replay import is_recorded
 from threadstore.scan import FullScan, Kind
 from threadstore.views import dumps
 
 LARGEST: Final = 16 << 20  # bytes, by the most that a record may come to
-_BATCH = 1 << 18  # characters that are collected before they become a literal
 
 _TITLE = "# Transcript\n\n*Made from the log by rolloutfs. Times are UTC; what lies in a block is quoted.*\n\n"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+_GENERATION = 16  # bytes
 _LAST_SECOND = 253_402_300_799  # of the year 9999
 
 _SHOWN = frozenset((Kind.ITEM, Kind.CHECKPOINT, Kind.ROLLBACK, Kind.DAMAGED))
@@ -41,18 +47,34 @@ _SHOWN = frozenset((Kind.ITEM, Kind.CHECKPOINT, Kind.ROLLBACK, Kind.DAMAGED))
 _SETTINGS = re.compile(rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"(?:turn_context|event_msg)"')
 
 
-def write(scan: FullScan, effect: Effect, lineage: OpenLineage, builder: ExtentsBuilder) -> bytes:
-    """Add the transcript to `builder`. The name of this generation: any change of the text makes another one."""
-    walk = _Walk(scan, effect, lineage, builder)
+class Written(NamedTuple):
+    """What a walk has made besides the text: the name of this generation, any change of the text makes another one;
+    its parts in their order, of which those that weren't known are `new`.
+    """
+
+    generation: bytes
+    order: tuple[bytes, ...]
+    new: tuple[Part, ...]
+
+
+def write(
+    scan: FullScan,
+    effect: Effect,
+    lineage: OpenLineage,
+    builder: ExtentsBuilder,
+    known: Mapping[bytes, bytes] = MappingProxyType({}),
+) -> Written:
+    """Add the transcript to `builder`. `known` has packed parts of a log that this one begins with, by their keys."""
+    walk = _Walk(scan, effect, lineage, builder, known)
     walk.everything()
-    return walk.digest.digest()
+    return Written(walk.digest.digest(), tuple(walk.order), tuple(walk.new))
 
 
 def write_end(
     scan: FullScan, effect: Effect, lineage: OpenLineage, builder: ExtentsBuilder, start: Place, most: int
 ) -> bytes:
     """Add what happened from a place on, in about `most` bytes; a digest of what was added."""
-    walk = _Walk(scan, effect, lineage, builder)
+    walk = _Walk(scan, effect, lineage, builder, {})
     walk.end(start, most)
     return walk.digest.digest()
 
@@ -60,25 +82,34 @@ def write_end(
 class _Walk:
     """Shows the records of a lineage, oldest first.
 
-    Invariant: what was said so far is in `builder`, but for `_parts`, and in `digest`. The first `_next` headings were
-    met; `_told` says that the last of them is the one that what follows stands under.
+    Invariant: what was said so far is in `builder` and in `digest`, but for `_said`, and its parts are in `order`. The
+    first `_next` headings were met; `_told` says that the last of them is the one that what follows stands under.
     """
 
-    def __init__(self, scan: FullScan, effect: Effect, lineage: OpenLineage, builder: ExtentsBuilder) -> None:
+    def __init__(
+        self,
+        scan: FullScan,
+        effect: Effect,
+        lineage: OpenLineage,
+        builder: ExtentsBuilder,
+        known: Mapping[bytes, bytes],
+    ) -> None:
         self._scan = scan
         self._effect = effect
         self._lineage = lineage
         self._builder = builder
+        self._known = known
         self._paths = [word(file.rollout.path) for file in lineage.files]
+        self._dialects: dict[int, Dialect] = {}  # of the segments of which something was shown
         self._headings = headings(scan, effect)
         self._next = 0
         self._told = True
-        # What wasn't kept from the other passes has been found sound by the scan.
-        self._again: Decode = decode_again if lineage.decode is decode else lineage.decode
+        self._again = lineage.again  # the scan has found sound what is shown
         self._calls = Calls()
-        self._parts: list[str] = []
-        self._size = 0
-        self.digest = blake2b(digest_size=16)
+        self._said: list[str] = []
+        self.order: list[bytes] = []
+        self.new: list[Part] = []
+        self.digest = blake2b(digest_size=_GENERATION)
 
     def everything(self) -> None:
         """Show all there is."""
@@ -102,12 +133,88 @@ class _Walk:
         for run in runs(self._scan, self._headings, most, first):
             segment = self._enter(segment, run.segment)
             if run.shown:
-                self._show(run)
+                for stretch in stretches(self._scan, run):
+                    self._part(stretch)
             else:
                 self._leave_out(run)
         self._enter(segment, len(self._paths) - 1)
         self._add(self._calls.end())
-        self._flush()
+        self._between()
+
+    # Parts
+
+    def _part(self, run: Run) -> None:
+        """Show a stretch of records, or what is known of it."""
+        self._between()
+        begin = self._next
+        key = self._key(run)
+        part = part_of(key, self._known.get(key))
+        if part is None:
+            self._show(run)
+            part = Part(key, self._taken(), (self._next - begin, self._told, self._calls.state()))
+            self.new.append(part)
+        else:
+            consumed, self._told, calls = part.after
+            self._next, self._calls = begin + consumed, Calls(*calls)
+        self._put(part)
+
+    def _between(self) -> None:
+        """What was said between two parts is one, too."""
+        if self._said:
+            text = self._taken()
+            part = Part(key_of(text), text, ())
+            if part_of(part.key, self._known.get(part.key)) is None:
+                self.new.append(part)
+            self._put(part)
+
+    def _put(self, part: Part) -> None:
+        self.order.append(part.key)
+        self.digest.update(part.text)
+        self._builder.literal(part.text)
+
+    def _taken(self) -> bytes:
+        """What was said since it was taken last."""
+        data = "".join(self._said).encode()
+        self._said.clear()
+        return data
+
+    def _key(self, run: Run) -> bytes:
+        """All that the text of some records follows from but their bytes. Of a turn that began before them it isn't the
+        status, nor where it ends later: so what was written while it ran stays.
+        """
+        scan, segment, some = self._scan, run.segment, slice(run.first, run.last + 1)
+        _, offsets, lengths, kinds = scan.columns
+        effect, end = self._effect, (segment, self._end(run))
+        counted = bytes(
+            effect.has_item(segment, offset, offset + length)
+            for offset, length in zip(offsets[some], lengths[some], strict=True)
+        )
+        before: State = ()
+        if self._next:
+            heading = self._headings[self._next - 1]
+            before = (heading.title, heading.state, min(heading.end, end))
+        met: list[State] = []
+        for heading in self._headings[self._next :]:
+            if heading.start >= end:
+                break
+            turn = heading.turn
+            about = (turn.shown_status, turn.model, turn.started_at, turn.error)
+            met.append((heading.start, min(heading.end, end), heading.title, heading.state, *about))
+        return key_of(
+            *(self._paths[segment], segment, offsets[some], lengths[some], kinds[some], counted, end),
+            *(scan.copied, scan.forked_at, self._lineage.segments[-1].meta.get("forked_from_id"), effect.checkpoint),
+            *(before, met, self._told, self._calls.state()),
+        )
+
+    def _end(self, run: Run) -> int:
+        """The first byte of the segment that isn't read for some records. Those found inside a line end before it."""
+        _, offsets, lengths, kinds = self._scan.columns
+        last = run.last
+        while last > run.first and kinds[last] == Kind.RECOVERED:
+            last -= 1
+        return min(offsets[last] + lengths[last] + 1, self._lineage.end_of(run.segment))
+
+    # What is said
 
     def _enter(self, segment: int, following: int) -> int:
         """What is said between two segments: how the thread came to go on in another rollout."""
@@ -126,12 +233,13 @@ class _Walk:
         return following
 
     def _show(self, run: Run) -> None:
-        _, offsets, lengths, kinds = self._scan.columns
+        _, offsets, _, kinds = self._scan.columns
         log = self._lineage.files[run.segment].log
-        dialect = first_dialect(log)
+        if run.segment not in self._dialects:
+            self._dialects[run.segment] = first_dialect(log)
+        dialect = self._dialects[run.segment]
         at = run.first
-        end = min(offsets[run.last] + lengths[run.last] + 1, self._lineage.end_of(run.segment))
-        for line in forward(log, offsets[at], end):
+        for line in forward(log, offsets[at], self._end(run)):
             while at <= run.last and offsets[at] < line.start:  # what was found inside a damaged line
                 at += 1
             if at <= run.last and offsets[at] == line.start:
@@ -249,17 +357,8 @@ class _Walk:
         return f" · {time[0].replace('T', ' ')}" if time is not None else ""
 
     def _add(self, text: str) -> None:
-        self._parts.append(text)
-        self._size += len(text)
-        if self._size > _BATCH:
-            self._flush()
-
-    def _flush(self) -> None:
-        data = "".join(self._parts).encode()
-        self._parts.clear()
-        self._size = 0
-        self.digest.update(data)
-        self._builder.literal(data)
+        if text:
+            self._said.append(text)
 
 
 def _utc(seconds: int | None) -> str:

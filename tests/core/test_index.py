@@ -470,7 +470,7 @@ def test_people_can_read_it(corpus: Corpus, tmp_path: Path) -> None:
     database = Database(made.path)
     names = {name for name in database.table_names() if not name.startswith("texts_fts")}
     names.remove("store")  # one row: where the store is
-    assert names == {"threads", "rollouts", "turns", "spent", "problems", "extents", "passes", "texts"}
+    assert names == {"threads", "rollouts", "turns", "spent", "problems", "extents", "passes", "parts", "texts"}
     assert database.table("texts").detect_fts() == "texts_fts"
     for name in names - {"threads"}:
         (key,) = database.table(name).foreign_keys

@@ -85,7 +85,7 @@ def test_an_appended_turn_costs_its_own_bytes(home: tuple[Log, Path, Path], read
     (thread,) = store.thread_ids()
     for view, outline in store.outlines(thread).items():
         assert outline.size == fresh.project(thread, view).size
-    assert set(View) - store.outlines(thread).keys() == {View.TRANSCRIPT, View.DROPPED}  # made anew each time
+    assert set(View) - store.outlines(thread).keys() == {View.DROPPED}  # which is made anew each time
 
 
 def test_in_one_process_no_more_is_read(home: tuple[Log, Path, Path], read: list[int], tmp_path: Path) -> None:

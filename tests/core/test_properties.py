@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from threadstore import projector
+from threadstore import parts, projector
 from threadstore.errors import StoreError
 from threadstore.history import MADE, Item
 from threadstore.lines import Line
@@ -195,7 +195,8 @@ def check_growth(log: Log, places: list[int]) -> None:
     """Read a log whenever it ends at one of these places, in one process and in a new one each time."""
     data = log.data
     passes: dict[str, bytes] = {}  # as another process left them
-    with folder() as root, patch.object(projector, "_REMEMBERED", -1):
+    texts: dict[bytes, bytes] = {}
+    with folder() as root, patch.object(projector, "_REMEMBERED", -1), patch.object(parts, "STRETCH", 300):
         store = Store(root / "home")
         path = store.write(log.name, b"")
         done = 0
@@ -208,8 +209,11 @@ def check_growth(log: Log, places: list[int]) -> None:
             assert answers(store.store, log.thread) == wanted
             other = open_store(root / "home")
             other._projector.remembered = lambda _thread, kind, known=passes: known.get(kind)
+            other._projector.parts = {log.thread: texts}.__getitem__
             assert answers(other, log.thread) == wanted
-            passes = other.packed_passes(log.thread)
+            for view, projection in other.project_all(log.thread).items():  # which tells what the passes have read
+                assert projection.extents is None or content(other, projection) == wanted[view]
+            passes, texts = other.packed_passes(log.thread), other.packed_parts(log.thread)
 
 
 @pytest.mark.parametrize("paginated", [False, True], ids=["legacy", "paginated"])

@@ -11,7 +11,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from threadstore.projection import View
+from threadstore.spool import Spool
+from threadstore.store import ThreadStore
 
+from tests.core.logs import Log, assistant
+from tests.core.reading import content
 from tests.mount.conftest import DEADLINE, Lab, until
 
 _FIVE = range(1, 6)
@@ -161,3 +166,56 @@ def break_with(refuse):
         return await run(self, function, *arguments)
     pool.Pool.run = other
 """
+
+
+_NO_WORKER_IS_ASKED = """
+from rolloutfs import pool
+async def refuse(*arguments): raise OSError(5, "A worker was asked")
+pool.Pool.run = refuse
+"""
+
+
+def test_the_transcript_of_a_large_thread(lab: Lab, tmp_path: Path) -> None:
+    """A new mount has it from the index, and two that share one show each turn that is added, whole and at its size."""
+    log = Log(True)
+    for number in range(60):
+        log.turn(str(number), f"question {number}", assistant("x" * 20_000))
+    path = lab.sample.root / log.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(log.data)
+    name = f"threads/{log.thread}/{View.TRANSCRIPT.value}"
+    lab.run("index", lab.sample.root)
+    lab.mount(patch=_NO_WORKER_IS_ASKED)
+    assert (lab.mountpoint / name).stat().st_size == len(_transcript(lab, log.thread))
+    assert (lab.mountpoint / name).read_bytes() == _transcript(lab, log.thread)
+    lab.unmount()
+    lab.mount(patch=_AT_ONCE)
+    first, lab.mountpoint = lab.mountpoint, tmp_path / "second"
+    lab.mountpoint.mkdir()
+    lab.mount(patch=_AT_ONCE)
+    for number in range(60, 64):
+        with (first / name).open("rb") as kept:
+            before = _transcript(lab, log.thread)
+            added = len(log.data)
+            log.turn(str(number), f"question {number}", assistant("y" * 20_000))
+            with path.open("ab") as file:
+                file.write(log.data[added:])
+            wanted = _transcript(lab, log.thread)
+            for place in (first, lab.mountpoint):
+                assert (place / name).read_bytes() == wanted
+                assert (place / name).stat().st_size == len(wanted)
+            assert kept.read() == before
+        if number % 2:
+            until(lambda: _entered(lab)[log.thread] == len(log.lines), "the turn is in the index")
+    lab.run("umount", lab.mountpoint)
+    lab.mountpoint = first
+    lab.unmount()
+    lab.run("index", lab.sample.root)
+    lab.mount(patch=_NO_WORKER_IS_ASKED)
+    assert (lab.mountpoint / name).read_bytes() == wanted
+
+
+def _transcript(lab: Lab, thread: str) -> bytes:
+    """As it is made without an index."""
+    store = ThreadStore(str(lab.sample.root), Spool(str(lab.folder / "plain-spool")))
+    return content(store, store.project(thread, View.TRANSCRIPT))
