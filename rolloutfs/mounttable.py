@@ -12,12 +12,15 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of the table. The source of a mount of ours is the path of its store; `device` is major:minor."""
+    """One line of the table. The source of a mount of ours is the path of its store; `device` is major:minor, `number`
+    that of the mount, which another one may get when it is gone.
+    """
 
     mountpoint: str
     fstype: str
     source: str
     device: str = ""
+    number: str = ""
 
     @property
     def is_fuse(self) -> bool:
@@ -43,8 +46,7 @@ def parse(table: bytes) -> list[Mount]:
         if b"-" not in fields or len(fields) < fields.index(b"-") + 3:
             continue
         after = fields.index(b"-")
-        device = fields[2].decode("ascii", "replace")
-        mounts.append(Mount(_text(fields[4]), _text(fields[after + 1]), _text(fields[after + 2]), device))
+        mounts.append(Mount(*map(_text, (fields[4], fields[after + 1], fields[after + 2], fields[2], fields[0]))))
     return mounts
 
 
