@@ -69,8 +69,9 @@ class Announced(NamedTuple):
 @dataclass(slots=True)
 class _Open:
     """An inode with handles. `frozen`: its content is no longer that of the file. `seen`: when it last was (s,
-    monotonic). `backing`: the number of the file that the kernel reads instead of asking us. `shown`: the size in bytes
-    that the kernel may know; none of its pages was made when there were fewer. It grows under `growing`.
+    monotonic), `sure` that nothing was in the way of seeing it. `backing`: the number of the file that the kernel reads
+    instead of asking us. `shown`: the size in bytes that the kernel may know; none of its pages was made when there
+    were fewer. It grows under `growing`.
     """
 
     reader: Reader
@@ -78,6 +79,7 @@ class _Open:
     handles: int = 0
     frozen: bool = False
     backing: int | None = None
+    sure: bool = True
     shown: int = 0
     growing: trio.Lock = field(default_factory=trio.Lock)
 
@@ -183,9 +185,9 @@ class Contents:
         return ino in self._open
 
     def is_passing(self, ino: int) -> bool:
-        """True for an inode with handles whose content is no longer that of the file, or more than was told."""
+        """True for an inode with handles whose content may not be that of the file, or is more than was told."""
         state = self._open.get(ino)
-        return state is not None and (state.frozen or state.shown != state.reader.size)
+        return state is not None and (state.frozen or not state.sure or state.shown != state.reader.size)
 
     async def measure(self, ino: int, node: Node) -> Announced:
         """The exact attributes of a file's inode, computed if they have to be. Never fails for one that is open."""
@@ -201,6 +203,7 @@ class Contents:
         except (KeyError, OSError, StoreError):
             state = self._open.get(ino)
             if state is not None:  # gone or damaged: who has it open keeps what they have
+                state.sure = False
                 return await self._kept(ino, state)
             raise
         if state is None:
@@ -381,7 +384,7 @@ class Contents:
             if state.frozen:
                 return False
             if state.reader.follow(version):
-                state.seen = time.monotonic()
+                state.seen, state.sure = time.monotonic(), True
                 return True
             if self._lasts(node, version):
                 break

@@ -220,6 +220,7 @@ class _Server:
                     nursery.start_soon(end_on_signal)
                     nursery.start_soon(self._watch)
                     nursery.start_soon(self._keep_index)
+                    nursery.start_soon(self._operations.notices.run)
                     if self._door is not None:
                         nursery.start_soon(self._door.attend)
                     await nursery.start(pool.warm)

@@ -43,6 +43,7 @@ from rolloutfs.engine import Engine
 from rolloutfs.guarding import guarded
 from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
+from rolloutfs.notices import Notices
 from rolloutfs.passthrough import Door
 from rolloutfs.refusing import Refusing
 from rolloutfs.searches import Searches
@@ -94,6 +95,7 @@ class Operations(Refusing):
         self._door: Door | None = None
         self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._answers = Answers()
+        self.notices = Notices(_invalidate)
         self.contents.drop_pages, self.contents.moved = _drop_pages, self._answers.forget
         self._heads: dict[str, str] = {}  # selected paths of the threads that have several rollouts
         self._heads_looked = freshness.Share()
@@ -135,6 +137,7 @@ class Operations(Refusing):
                 attributes = await self._describer.measure(attributes.ino, node, None)  # it will be asked for at once
             entry = self._noted(kept, node, attributes)
         self.tree.remember(node)
+        self.notices.told(entry.st_ino)
         return entry
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
@@ -201,6 +204,7 @@ class Operations(Refusing):
             if not pyfuse3.readdir_reply(token, _encoded(names[position]), entry, position + 1):
                 return
             self.tree.remember(node)
+            self.notices.told(entry.st_ino)
 
     @guarded
     async def releasedir(self, fh: FileHandleT) -> None:
@@ -222,7 +226,7 @@ class Operations(Refusing):
             return FileInfo(fh=FileHandleT(number), direct_io=True, keep_cache=False)
         if flags & (os.O_ACCMODE | os.O_TRUNC):
             self._refuse(errno.EACCES)
-        handle, keep = await self.contents.open(inode, node, ctx.pid, _invalidate)
+        handle, keep = await self.contents.open(inode, node, ctx.pid, self.notices.give)
         backing = self.contents.backing(handle)
         if backing is not None and self._door is not None:
             return self._door.answer(handle, backing)
@@ -427,14 +431,14 @@ class Operations(Refusing):
     def _invalidate_root(self) -> None:
         for node in (*self.tree.root_nodes(), self.tree.root):
             for ino in self.contents.numbers(node):
-                _invalidate(ino)
+                self.notices.give(ino)
 
     def _invalidate_thread(self, thread: str) -> None:
         self._answers.forget(thread)
         if thread not in self._engine.store:
             return
         folder = self.tree.folder(thread)
-        _invalidate(folder.ino)
+        self.notices.give(folder.ino)
         for place in (*self.tree.known_rollouts(thread), *self.tree.family(thread)):
             self._renew(place)
 
@@ -444,7 +448,7 @@ class Operations(Refusing):
         """
         numbers = self.contents.numbers(place.node)
         for ino in numbers:
-            _invalidate(ino)
+            self.notices.give(ino)
         if place.folder is not None and any(map(self.contents.is_open, numbers)):
             _drop_entry(place.folder, place.name)
 
@@ -530,12 +534,5 @@ def _forget_pages(ino: int) -> None:
             log.warning("invalidate_inode failed: %s", error)
 
 
-def _invalidate(ino: int) -> None:
-    """Make the kernel ask for attributes again. `attr_only`: a full invalidation from here would deadlock (FUSE
-    6.2).
-    """
-    try:
-        pyfuse3.invalidate_inode(InodeT(ino), attr_only=True)
-    except OSError as error:
-        if error.errno != errno.ENOENT:  # the kernel doesn't know this inode (any more)
-            log.warning("invalidate_inode failed: %s", error)
+def _invalidate(ino: InodeT) -> None:
+    pyfuse3.invalidate_inode(ino, attr_only=True)

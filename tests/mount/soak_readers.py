@@ -39,6 +39,7 @@ FILES = (*VIEWS, CURRENT)
 GROWING = ("effective_history.jsonl", "full_history.jsonl", CURRENT)  # while nothing but appends happens
 COMMANDS = ("cat", "tail -n 2", "tail -c 3000", "head -c 100", "grep -c said", "grep -n turn", "wc -c", "sha256sum")
 _HELD = 8  # files that a reader keeps open
+_REPLACING = (b'"thread_rolled_back"', b'"type":"compacted"')
 _TRIES = 50  # at a store that changes while the library looks
 
 
@@ -52,10 +53,13 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What the library makes of a file: its bytes, or the errno that says why not; and what they were made from."""
+    """What the library makes of a file: its bytes, or the errno that says why not; and what they were made from.
+    `replaced` counts the records of the log that take turns back or replace them.
+    """
 
     content: bytes | int
     basis: tuple[object, ...] = ()
+    replaced: int = 0
 
 
 GONE = Made(errno.ENOENT)
@@ -93,7 +97,8 @@ class Library:
             return Made(errno.EIO)
         names = [one.path for one in projection.basis if one.ino]
         basis = (projection.basis, *((self._root / name).stat().st_ctime_ns for name in names))  # a move leaves mtime
-        return Made(errno.EIO if projection.extents is None else content(store, projection), basis)
+        data = errno.EIO if projection.extents is None else content(store, projection)
+        return Made(data, basis, self._raw(store, thread).replaced)
 
     def _raw(self, store: ThreadStore, thread: str) -> Made:
         head = store.head(thread)
@@ -102,7 +107,8 @@ class Library:
             data = file.read()
         if head.compressed:
             data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-        return Made(data, (head.path, status.st_ino, status.st_ctime_ns, len(data)))
+        replaced = sum(map(data.count, _REPLACING))
+        return Made(data, (head.path, status.st_ino, status.st_ctime_ns, len(data)), replaced)
 
 
 def judge(name: str, before: Made, got: bytes | int, after: Made) -> Verdict:
@@ -128,7 +134,7 @@ def _has_grown(before: Made, after: Made) -> bool:
     first, last = before.content, after.content
     if not isinstance(first, bytes) or not isinstance(last, bytes) or not last.startswith(first):
         return False
-    return _place(before) == _place(after)
+    return _place(before) == _place(after) and before.replaced == after.replaced
 
 
 def _place(made: Made) -> object:
