@@ -97,7 +97,7 @@ class Operations(Refusing):
         self._answers = Answers()
         self.notices = Notices(_invalidate)
         self.contents.drop_pages, self.contents.moved = _drop_pages, self._answers.forget
-        self._heads: dict[str, str] = {}  # selected paths of the threads that have several rollouts
+        self._heads: dict[str, str] | None = None  # selected paths of the threads that have several rollouts
         self._heads_looked = freshness.Share()
         self._heads_moved = False
         self._listings: dict[int, tuple[Node, Listing]] = {}
@@ -416,8 +416,9 @@ class Operations(Refusing):
         self._heads_moved = False
         with self._heads_looked:
             now = {thread: self._engine.store.head(thread).path for thread in self._engine.store.reverted()}
+        before = now if self._heads is None else self._heads
         for thread, path in now.items():
-            if self._heads.get(thread, path) != path:
+            if before.get(thread) != path:  # or it has only just got another rollout
                 self._invalidate_thread(thread)
                 self._tell({thread})
         self._heads = now

@@ -378,6 +378,34 @@ def test_a_thread_that_is_reverted(place: str, copy_store: CopyStore, tmp_path: 
             until(lambda: run("readlink rollouts/current", folder).decode().strip() == old.name, "the link returns")
 
 
+def test_a_first_revert_is_noticed_by_its_row_alone(copy_store: CopyStore, tmp_path: Path) -> None:
+    """The new generation is there for a while before the row names it, and is looked at meanwhile. However long the
+    kernel may rely on an answer, it is told when the row moves.
+    """
+    home = copy_store("revert_once.paginated").home
+    old, new = sorted((home / "sessions").rglob("*.jsonl"))
+    thread, added = old.name[28:64], new.read_bytes()
+    new.unlink()
+    with closing(sqlite3.connect(home / DATABASE)) as database, serving(tmp_path / "lab", home) as lab:
+
+        def select(path: Path) -> None:
+            database.execute("UPDATE threads SET rollout_path = ? WHERE id = ?", (str(path), thread))
+            database.commit()
+
+        select(old)
+        lab.mount(patch="from rolloutfs import freshness\nfreshness.LIVE = freshness.QUIET")
+        turns, rollouts = lab.thread(thread) / "turns.jsonl", lab.thread(thread) / "rollouts"
+        before = turns.stat().st_size
+        new.write_bytes(added)
+        until(lambda: (rollouts / new.name).exists(), "the new generation is there")
+        until(lambda: turns.stat().st_size == before, "the old one is still in force")
+        select(new)
+        expected = len(fresh(home, thread, View.TURNS))
+        assert expected != before
+        until(lambda: turns.stat().st_size == expected, "the new one is in force")
+        lab.unmount()
+
+
 def test_a_thread_that_is_renamed(copy_store: CopyStore, tmp_path: Path) -> None:
     """A new name in the database is shown at once."""
     home = copy_store("tools.paginated").home
