@@ -279,11 +279,11 @@ class Contents:
         Calls `invalidate` when the kernel's attributes no longer hold. Raises OSError, ESTALE when the file is to be
         looked up again.
         """
-        for _ in range(_ATTEMPTS):
+        for left in reversed(range(_ATTEMPTS)):
             version = await self._version(node, with_extents=True)
             state = self._open.get(ino)
             if state is None:
-                if self._is_behind(ino, node, version):
+                if left and self._is_behind(ino, node, version):  # at last it is as new as we can make it
                     continue
                 try:
                     state = self._open[ino] = self._begin(node, version)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from array import array
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from threadstore.extents import ExtentsBuilder, Source
 from threadstore.projection import Projection
 
 from rolloutfs import inodes
+from rolloutfs.content import Announced
 from rolloutfs.fds import OpenFiles
-from rolloutfs.readers import Derived, reader
+from rolloutfs.readers import Derived, Version, reader
 from rolloutfs.storefiles import StoreFiles
+from rolloutfs.tree import Node
 from tests.tree.conftest import Planted
 from tests.tree.sample import SampleStore, thread_id
 
@@ -179,6 +184,100 @@ async def test_content_that_is_replaced_again_within_a_second(sample: SampleStor
         assert await planted.read(path) == sample.path(thread).read_bytes()
     for handle in held:
         planted.contents.release(handle)
+
+
+async def test_pages_go_before_a_greater_size_is_told(sample: SampleStore, plant: Plant) -> None:
+    """What is read while they go has the new end already; who asks meanwhile waits, and is told once they are gone."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    path = f"threads/{thread}/effective_history.jsonl"
+    node = planted.walk(path)
+    handle = await planted.open(path)
+    before = planted.contents.read(handle, 0, 1 << 20)
+    gone, going, told = trio.Event(), trio.Event(), list[int]()
+
+    async def drop(ino: int) -> None:
+        assert ino == node.ino
+        going.set()
+        await gone.wait()
+
+    async def ask() -> None:
+        told.append((await planted.contents.measure(node.ino, node)).size)
+
+    planted.contents.drop_pages = drop
+    sample.append(thread, "more")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await going.wait()
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        after = planted.contents.read(handle, 0, 1 << 20)
+        assert len(after) > len(before)
+        known = planted.contents.announced(node.ino)
+        assert told == []
+        assert known is not None
+        assert known.size == len(before)
+        assert planted.contents.is_passing(node.ino)
+        gone.set()
+    assert told == [len(after)] * 2
+    assert not planted.contents.is_passing(node.ino)
+    planted.contents.release(handle)
+
+
+async def test_a_version_that_took_long_does_not_freeze_what_is_newer(
+    sample: SampleStore, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody was told of more while it was being made: the file keeps its number, and the handle goes on."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    path = f"threads/{thread}/effective_history.jsonl"
+    node = planted.walk(path)
+    old = await planted.contents._version(node, with_extents=True)
+    handle = await planted.open(path)
+    sample.append(thread, "more")
+    size = (await planted.contents.measure(node.ino, node)).size
+    make, late = planted.contents._version, [old]
+
+    async def version(node: Node, *, with_extents: bool) -> Version:
+        return late.pop() if late else await make(node, with_extents=with_extents)
+
+    monkeypatch.setattr(planted.contents, "_version", version)
+    assert (await planted.contents.measure(node.ino, node)).size == size > old.size
+    assert planted.contents.inode(node) == node.ino
+    assert len(planted.contents.read(handle, 0, 1 << 20)) == size
+    planted.contents.release(handle)
+
+
+async def test_content_that_never_lasts_can_be_opened(
+    sample: SampleStore, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a store that changes all the time the newest that can be made is given, though more was announced."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    path = f"threads/{thread}/thread.json"
+    node = planted.walk(path)
+    planted.contents.tell(node.ino, Announced(1 << 20, 0, 0))
+    monkeypatch.setattr(planted.contents, "_lasts", lambda node, version: False)
+    assert json.loads(await planted.read(path))["id"] == thread
+
+
+async def test_what_cannot_be_looked_at_is_not_relied_on(sample: SampleStore, plant: Plant) -> None:
+    """The log is away for a moment: who has the file open keeps it, and it is asked for again."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    path = f"threads/{thread}/effective_history.jsonl"
+    node = planted.walk(path)
+    handle = await planted.open(path)
+    source = sample.path(thread)
+    aside = source.rename(source.with_name("aside"))
+    size = (await planted.contents.measure(node.ino, node)).size
+    assert size == len(planted.contents.read(handle, 0, 1 << 20))
+    assert planted.contents.is_passing(node.ino)
+    aside.rename(source)
+    planted.store.refresh()
+    assert (await planted.contents.measure(node.ino, node)).size == size
+    assert not planted.contents.is_passing(node.ino)
+    planted.contents.release(handle)
 
 
 async def test_a_deleted_thread_stays_readable_for_who_has_it_open(sample: SampleStore, plant: Plant) -> None:
