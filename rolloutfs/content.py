@@ -455,7 +455,7 @@ class Contents:
             try:
                 return await self._look(node, with_extents=with_extents)
             except (KeyError, FileNotFoundError):  # archived or compressed since we looked at the folders?
-                self._engine.store.refresh()
+                self._engine.store.refresh(anew=True)
                 if node.thread not in self._engine.store:
                     raise
         return await self._look(node, with_extents=with_extents)

@@ -42,7 +42,7 @@ class FullStore(Store, Protocol):
 
     root: str
 
-    def refresh(self) -> set[str]: ...  # noqa: D102  described in ThreadStore
+    def refresh(self, *, anew: bool = False) -> set[str]: ...  # noqa: D102  described in ThreadStore
     @property
     def is_scanned(self) -> bool: ...  # noqa: D102
     def reverted(self) -> set[str]: ...  # noqa: D102

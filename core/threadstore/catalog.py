@@ -60,13 +60,14 @@ class Catalog:
             self.refresh()
         return self._threads
 
-    def refresh(self) -> set[str]:
-        """Read the folders that changed; gives the threads of which rollouts came or went.
+    def refresh(self, *, anew: bool = False) -> set[str]:
+        """Read the folders that changed; gives the threads of which rollouts came or went. With `anew` the system is
+        asked, for who has found that a file isn't where it was and was told of nothing yet.
 
         A file that is moved meanwhile may be nowhere: not yet where we looked first, no longer where we looked last. So
         where some are missing, the folders are looked at again before that is said.
         """
-        came, went = self._changes()
+        came, went = self._changes(anew=anew)
         for _ in range(_LOOKS):
             if not _missing(came, went):
                 break

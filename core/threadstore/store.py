@@ -94,9 +94,9 @@ class ThreadStore:
 
     # Which threads there are
 
-    def refresh(self) -> set[str]:
-        """Look for rollouts that came or went; the threads that they belong to."""
-        return self._catalog.refresh()
+    def refresh(self, *, anew: bool = False) -> set[str]:
+        """Look for rollouts that came or went; the threads that they belong to. `anew`: whatever is remembered."""
+        return self._catalog.refresh(anew=anew)
 
     @property
     def version(self) -> int:

@@ -68,6 +68,22 @@ def test_half_a_move_was_heard_of(root: Path) -> None:
     assert [rollout.path for rollout in catalog.threads[THREAD]] == [f"{DAY}/{NAME}"]
 
 
+def test_nothing_of_a_move_was_heard_of(root: Path) -> None:
+    """Who finds a file gone may look anew: the system is asked, whatever is remembered."""
+    deeper = "sessions/2026/12/01"
+    (root / deeper).mkdir(parents=True)
+    for folder in (DAY, deeper):
+        os.utime(root / folder, ns=(0, 0))
+    states = RememberedStates(str(root))
+    states.start()
+    catalog = Catalog(str(root), states)
+    catalog.refresh()
+    (root / DAY / NAME).rename(root / deeper / NAME)
+    assert catalog.refresh() == set()
+    assert catalog.refresh(anew=True) == {THREAD}
+    assert [rollout.path for rollout in catalog.threads[THREAD]] == [f"{deeper}/{NAME}"]
+
+
 def test_moved_to_and_fro_while_it_is_looked_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What came and went within one look is where it was left."""
     catalog = Catalog(str(root), FileStates(str(root)))
