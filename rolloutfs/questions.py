@@ -9,6 +9,15 @@ from rolloutfs.errors import Exit
 from rolloutfs.invocation import answer, default_store
 
 STORE = click.option("--store", metavar="STORE", help="The store; $CODEX_HOME or ~/.codex unless it is given.")
+_COUNT = click.option(
+    "-n",
+    "count",
+    metavar="NUMBER",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    help="At most so many; 0 is all.",
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 
 _SEARCH = """\
@@ -42,15 +51,7 @@ Exit codes: 0 done, also when nothing was found; 2 the query was not understood;
 @click.command("search", epilog=_SEARCH, short_help="Search what was said in all threads.")
 @click.argument("words", nargs=-1, required=True)
 @STORE
-@click.option(
-    "-n",
-    "count",
-    metavar="NUMBER",
-    type=click.IntRange(0),
-    default=20,
-    show_default=True,
-    help="At most so many; 0 is all.",
-)
+@_COUNT
 @_JSON
 def search_command(words: tuple[str, ...], store: str | None, count: int, as_json: bool) -> None:
     """Search what was said in all threads: messages, reasoning, calls of tools and their output, newest first.
@@ -84,15 +85,7 @@ Exit codes: 0 done; 3 there is no store.
 
 @click.command("ls", epilog=_LS, short_help="List threads, the newest first.")
 @STORE
-@click.option(
-    "-n",
-    "count",
-    metavar="NUMBER",
-    type=click.IntRange(0),
-    default=20,
-    show_default=True,
-    help="At most so many; 0 is all.",
-)
+@_COUNT
 @click.option("--all", "everything", is_flag=True, help="Also threads of agents, and archived ones.")
 @click.option("--archived", is_flag=True, help="Archived threads, and no others.")
 @_JSON
