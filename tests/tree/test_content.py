@@ -43,6 +43,14 @@ def derived(sources: list[Path], pieces: list[tuple[int, int, int, bytes, bytes]
     return Derived.of(Projection(builder.build(), (), b"generation")), content
 
 
+async def held(sample: SampleStore, plant: Plant) -> tuple[str, Planted, Node, int]:
+    """A thread, its tree, and the node of its effective history with a handle."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    path = f"threads/{thread}/effective_history.jsonl"
+    return thread, planted, planted.walk(path), await planted.open(path)
+
+
 @given(
     pieces=st.lists(
         st.tuples(
@@ -188,11 +196,7 @@ async def test_content_that_is_replaced_again_within_a_second(sample: SampleStor
 
 async def test_pages_go_before_a_greater_size_is_told(sample: SampleStore, plant: Plant) -> None:
     """What is read while they go has the new end already; who asks meanwhile waits, and is told once they are gone."""
-    thread = sample.add(1, "hello")
-    planted = plant()
-    path = f"threads/{thread}/effective_history.jsonl"
-    node = planted.walk(path)
-    handle = await planted.open(path)
+    thread, planted, node, handle = await held(sample, plant)
     before = planted.contents.read(handle, 0, 1 << 20)
     gone, going, told = trio.Event(), trio.Event(), list[int]()
 
@@ -206,19 +210,20 @@ async def test_pages_go_before_a_greater_size_is_told(sample: SampleStore, plant
 
     planted.contents.drop_pages = drop
     sample.append(thread, "more")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask)
-        await going.wait()
-        nursery.start_soon(ask)
-        await trio.testing.wait_all_tasks_blocked()
-        after = planted.contents.read(handle, 0, 1 << 20)
-        assert len(after) > len(before)
-        known = planted.contents.announced(node.ino)
-        assert told == []
-        assert known is not None
-        assert known.size == len(before)
-        assert planted.contents.is_passing(node.ino)
-        gone.set()
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await going.wait()
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            after = planted.contents.read(handle, 0, 1 << 20)
+            assert len(after) > len(before)
+            known = planted.contents.announced(node.ino)
+            assert told == []
+            assert known is not None
+            assert known.size == len(before)
+            assert planted.contents.is_passing(node.ino)
+            gone.set()
     assert told == [len(after)] * 2
     assert not planted.contents.is_passing(node.ino)
     planted.contents.release(handle)
@@ -263,11 +268,7 @@ async def test_content_that_never_lasts_can_be_opened(
 
 async def test_what_cannot_be_looked_at_is_not_relied_on(sample: SampleStore, plant: Plant) -> None:
     """The log is away for a moment: who has the file open keeps it, and it is asked for again."""
-    thread = sample.add(1, "hello")
-    planted = plant()
-    path = f"threads/{thread}/effective_history.jsonl"
-    node = planted.walk(path)
-    handle = await planted.open(path)
+    thread, planted, node, handle = await held(sample, plant)
     source = sample.path(thread)
     aside = source.rename(source.with_name("aside"))
     size = (await planted.contents.measure(node.ino, node)).size
@@ -282,18 +283,14 @@ async def test_what_cannot_be_looked_at_is_not_relied_on(sample: SampleStore, pl
 
 async def test_a_deleted_thread_stays_readable_for_who_has_it_open(sample: SampleStore, plant: Plant) -> None:
     """The size of the open file is still told, and its bytes are still there."""
-    thread = sample.add(1, "hello")
-    planted = plant()
-    path = f"threads/{thread}/effective_history.jsonl"
-    node = planted.walk(path)
-    handle = await planted.open(path)
+    thread, planted, node, handle = await held(sample, plant)
     before = planted.contents.read(handle, 0, 1 << 20)
     sample.path(thread).unlink()
     planted.store.refresh()
     assert (await planted.contents.measure(node.ino, node)).size == len(before)
     assert planted.contents.read(handle, 0, 1 << 20) == before
     with pytest.raises(KeyError):
-        planted.walk(path)
+        planted.walk(f"threads/{thread}/effective_history.jsonl")
     planted.contents.release(handle)
 
 
