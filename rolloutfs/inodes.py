@@ -16,8 +16,8 @@ the store's files) are remembered while the kernel knows them, and dropped when 
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
@@ -25,6 +25,7 @@ DYNAMIC = 0xFF
 EPOCHS = 256
 _HASH_BITS = 47
 _EPOCH_MASK = 0xFF00
+_COUNT = struct.Struct("<Q")
 
 N = TypeVar("N")
 
@@ -56,13 +57,16 @@ def digest(key: str, probe: int = 0) -> int:
 
 
 class ThreadNumbers:
-    """Digests of thread ids, both ways. Invariant: `_ids[d] == t` exactly when `of(t) == d` was answered."""
+    """Digests of thread ids, both ways. Invariants: `_ids[d] == t` exactly when `of(t) == d` was answered and `t` was
+    not forgotten since; `_wanted` are digests that several threads would have had, of which nothing is forgotten.
+    """
 
-    __slots__ = ("_digest", "_ids")
+    __slots__ = ("_digest", "_ids", "_wanted")
 
     def __init__(self, digest: Callable[[str, int], int] = digest) -> None:
         self._digest = digest
         self._ids: dict[int, str] = {}
+        self._wanted: set[int] = set()
 
     def of(self, thread_id: str) -> int:
         """The digest of a thread, never 0 and never that of another thread."""
@@ -71,82 +75,112 @@ class ThreadNumbers:
             number = self._digest(thread_id, probe)
             if number and self._ids.setdefault(number, thread_id) == thread_id:
                 return number
+            if number:
+                self._wanted.add(number)
             probe += 1
+
+    def forget(self, thread_id: str) -> None:
+        """Nobody will ask for this thread by its number. It gets the same one again if it comes back, unless another
+        thread has taken that meanwhile.
+        """
+        number = self._digest(thread_id, 0)
+        if self._ids.get(number) == thread_id and number not in self._wanted:
+            del self._ids[number]
 
     def thread(self, number: int) -> str:
         """The thread that was given this digest; KeyError when there is none."""
         return self._ids[number]
 
 
-@dataclass(slots=True)
-class _Known(Generic[N]):
-    key: str
-    node: N
-    lookups: int = 0
-
-
 class DynamicNumbers(Generic[N]):
-    """Nodes with keys of their own. Invariant: an entry lives from being numbered until the kernel forgot it.
+    """Nodes with keys of their own, of which a large store has 200,000: so `_known` has bytes for each, how often the
+    kernel was told of it and the key. `node_of` makes a node of number and key; where that gives another one, or None,
+    the node itself is kept.
+
+    Invariants: an entry lives from being numbered until the kernel forgot it; `_nodes` has those that `node_of` doesn't
+    give.
 
     `number` alone doesn't make an entry last: the caller counts with `remember` what it really handed out, and unused
     ones are swept now and then.
     """
 
-    __slots__ = ("_digest", "_known", "_unused")
+    __slots__ = ("_digest", "_known", "_node_of", "_nodes", "_unused")
 
-    def __init__(self, digest: Callable[[str, int], int] = digest) -> None:
+    def __init__(
+        self,
+        digest: Callable[[str, int], int] = digest,
+        node_of: Callable[[int, str], N | None] = lambda ino, key: None,
+    ) -> None:
         self._digest = digest
-        self._known: dict[int, _Known[N]] = {}
+        self._node_of = node_of
+        self._known: dict[int, bytes] = {}
+        self._nodes: dict[int, N] = {}
         self._unused: list[int] = []
 
     def number(self, key: str, make: Callable[[int], N]) -> N:
         """The node for a key, made with its inode number."""
+        data = os.fsencode(key)
         probe = 0
         while True:
             number = self._digest(key, probe)
             ino = compose(number, DYNAMIC)
             known = self._known.get(ino)
-            if number and (known is None or known.key == key):
+            if number and (known is None or known[_COUNT.size :] == data):
                 node = make(ino)
                 if known is None:
-                    self._known[ino] = _Known(key, node)
+                    self._known[ino] = _COUNT.pack(0) + data
                     self._unused.append(ino)
                     self._sweep()
-                else:
-                    known.node = node
+                if self._node_of(ino, key) != node:
+                    self._nodes[ino] = node
                 return node
             probe += 1
 
     def find(self, key: str) -> int | None:
         """The number of a key; None when the kernel doesn't know it."""
+        data = os.fsencode(key)
         probe = 0
         while True:
             ino = compose(self._digest(key, probe), DYNAMIC)
             known = self._known.get(ino)
             if known is None:
                 return None
-            if known.key == key:
+            if known[_COUNT.size :] == data:
                 return ino
             probe += 1
 
     def node(self, ino: int) -> N:
         """The node of a number; KeyError when the kernel shouldn't know it."""
-        return self._known[canonical(ino)].node
+        number = canonical(ino)
+        known = self._known[number]
+        node = self._nodes.get(number)
+        if node is None:
+            node = self._node_of(number, os.fsdecode(known[_COUNT.size :]))
+        if node is None:
+            raise KeyError(ino)
+        return node
 
     def remember(self, ino: int) -> None:
         """The kernel has been told of this number once more."""
-        known = self._known.get(canonical(ino))
-        if known is not None:
-            known.lookups += 1
+        self._count(canonical(ino), 1)
 
     def forget(self, ino: int, lookups: int) -> None:
         """The kernel forgot `lookups` of them."""
-        number = canonical(ino)
+        if self._count(canonical(ino), -lookups) <= 0:
+            self._drop(canonical(ino))
+
+    def _count(self, number: int, more: int) -> int:
+        """How often the kernel has been told of a number, after `more`; 0 for one that isn't known."""
         known = self._known.get(number)
-        if known is not None:
-            known.lookups -= lookups
-            if known.lookups <= 0:
-                del self._known[number]
+        if known is None:
+            return 0
+        lookups = max(_COUNT.unpack_from(known)[0] + more, 0)
+        self._known[number] = _COUNT.pack(lookups) + known[_COUNT.size :]
+        return int(lookups)
+
+    def _drop(self, number: int) -> None:
+        self._known.pop(number, None)
+        self._nodes.pop(number, None)
 
     def _sweep(self) -> None:
         """Drop old entries that were numbered (in a snapshot of a folder, say) but never handed out."""
@@ -154,9 +188,8 @@ class DynamicNumbers(Generic[N]):
             return
         old, self._unused = self._unused[:4096], self._unused[4096:]
         for ino in old:
-            known = self._known.get(ino)
-            if known is not None and known.lookups <= 0:
-                del self._known[ino]
+            if not self._count(ino, 0):
+                self._drop(ino)
 
     def __len__(self) -> int:
         return len(self._known)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
@@ -37,6 +38,7 @@ from rolloutfs.shelves import SHELVES, Shelves
 from rolloutfs.storefiles import StoreFiles
 
 ROOT, README = 1, 2  # inode numbers; the first is the kernel's
+_GONE = 20_000  # threads that went and whose numbers are still known, about 150 bytes each
 
 
 class Kind(IntEnum):
@@ -267,7 +269,9 @@ class Tree:
         self._store = store
         self._files = files
         self._threads = threads if threads is not None else inodes.ThreadNumbers()
-        self._dynamic: inodes.DynamicNumbers[Node] = inodes.DynamicNumbers()
+        self._gone: deque[str] = deque()  # threads, in the order in which they went; a thread may be back
+        self._most_gone = _GONE
+        self._dynamic: inodes.DynamicNumbers[Node] = inodes.DynamicNumbers(node_of=_of_key)
         self.root = Node(ROOT, Kind.ROOT)
 
     # From an inode number
@@ -282,6 +286,16 @@ class Tree:
             return self.root if slot == ROOT else self._root_node(slot)
         thread, base = self._threads.thread(digest), inodes.compose(digest, 0)
         return self._made(thread, base, slot) if slot else Node(base, Kind.THREAD, thread)
+
+    def bury(self, threads: set[str]) -> None:
+        """These threads are gone from the store. Who has one of their files open may still ask for it: it takes many
+        others until they are forgotten.
+        """
+        self._gone.extend(threads)
+        while len(self._gone) > self._most_gone:
+            thread = self._gone.popleft()
+            if thread not in self._store:
+                self._threads.forget(thread)
 
     def remember(self, node: Node) -> None:
         """The kernel has been told of a node; see `inodes.DynamicNumbers`."""
@@ -532,6 +546,17 @@ class Tree:
             return self._store_node(f"{folder.name}/{name}" if folder.name else name, status)
 
         return Listing(names, node)
+
+
+def _of_key(ino: int, key: str) -> Node | None:
+    """The node of a rollout or of what lies in the store, of which there may be very many, by its key."""
+    kind, _, rest = key.partition("\0")
+    if kind == Kind.ROLLOUT.name:
+        thread, _, name = rest.partition("\0")
+        return Node(ino, Kind.ROLLOUT, thread, name=name)
+    if kind == Kind.STORE_FILE.name:
+        return Node(ino, Kind.STORE_FILE, name=rest)
+    return None
 
 
 _STORE_VIEW_NAMES = frozenset(row[0] for row in _IN_STORE.values())

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby, pairwise
 
 from threadstore.errors import Problem
 from threadstore.filestates import FileStates
@@ -32,7 +33,7 @@ class _Folder:
 
     identity: tuple[int, int, int]
     read_at: int
-    rollouts: dict[str, RolloutFile] = field(default_factory=dict)  # by path without .zst
+    rollouts: tuple[RolloutFile, ...] = ()  # no two of one path without .zst
     folders: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -94,12 +95,12 @@ class Catalog:
             before = self._folders.get(path)
             folder = self._visit(path, anew=anew)
             if folder is not before:
-                was = before.rollouts if before is not None else {}
-                came += [rollout for key, rollout in folder.rollouts.items() if was.get(key) != rollout]
-                went += [rollout for key, rollout in was.items() if folder.rollouts.get(key) != rollout]
+                was, now = set(before.rollouts) if before is not None else set(), set(folder.rollouts)
+                came += [rollout for rollout in folder.rollouts if rollout not in was]
+                went += [rollout for rollout in was if rollout not in now]
             todo += folder.folders
         for gone in self._folders.keys() - seen:
-            went += self._folders.pop(gone).rollouts.values()
+            went += self._folders.pop(gone).rollouts
         return came, went
 
     def of_rollout(self, rollout_id: str) -> list[RolloutFile]:
@@ -145,12 +146,14 @@ class Catalog:
         if known is not None and known.identity == identity and known.read_at - status.st_mtime_ns > _RESOLUTION:
             return known
         folder = _Folder(identity, time.time_ns())
+        rollouts: dict[str, RolloutFile] = {}
         try:
             with os.scandir(full) as entries:
                 for entry in entries:
-                    _sort(entry, path, folder)
+                    _sort(entry, path, folder, rollouts)
         except OSError as error:
             return self._unreadable(path, error)
+        folder.rollouts = tuple(rollouts.values())
         folder.folders.sort()
         folder.problems.sort(key=lambda problem: problem.path)
         self._folders[path] = folder
@@ -171,28 +174,40 @@ class Catalog:
     def _arrange(self, came: list[RolloutFile], went: list[RolloutFile]) -> None:
         """Bring `_threads` and `_named_otherwise` up to date."""
         lost = set(went)
-        gained: dict[str, list[RolloutFile]] = {}
-        for rollout in came:
-            gained.setdefault(rollout.thread_id, []).append(rollout)
-        for thread_id in gained.keys() | {rollout.thread_id for rollout in went}:
+        for thread_id in {rollout.thread_id for rollout in went}:
             kept = [rollout._replace(twin=0) for rollout in self._threads.get(thread_id, ())]
-            files = [rollout for rollout in kept if rollout not in lost] + gained.get(thread_id, [])
-            if files:
-                self._threads[thread_id] = _named(files)
-            else:
-                self._threads.pop(thread_id, None)
-            if len(files) > 1:
-                self.several.add(thread_id)
-            else:
-                self.several.discard(thread_id)
-        self._threads = dict(sorted(self._threads.items()))
+            self._put(thread_id, [rollout for rollout in kept if rollout not in lost])
+        came.sort(key=_thread)
+        for thread_id, gained in groupby(came, _thread):
+            kept = [rollout._replace(twin=0) for rollout in self._threads.get(thread_id, ())]
+            self._put(thread_id, [*kept, *gained])
+        if any(first > second for first, second in pairwise(self._threads)):
+            self._threads = dict(sorted(self._threads.items()))
         for rollout in went:
             if rollout.rollout_id != rollout.thread_id:
-                self._named_otherwise[rollout.rollout_id].remove(rollout)
+                others = self._named_otherwise[rollout.rollout_id]
+                others.remove(rollout)
+                if not others:
+                    del self._named_otherwise[rollout.rollout_id]
         for rollout in came:
             if rollout.rollout_id != rollout.thread_id:
                 self._named_otherwise.setdefault(rollout.rollout_id, []).append(rollout)
         self.version += 1
+
+    def _put(self, thread_id: str, files: list[RolloutFile]) -> None:
+        """Note all rollouts of a thread."""
+        if files:
+            self._threads[thread_id] = _named(files)
+        else:
+            self._threads.pop(thread_id, None)
+        if len(files) > 1:
+            self.several.add(thread_id)
+        else:
+            self.several.discard(thread_id)
+
+
+def _thread(rollout: RolloutFile) -> str:
+    return rollout.thread_id
 
 
 def _missing(came: list[RolloutFile], went: list[RolloutFile]) -> bool:
@@ -220,8 +235,10 @@ def _named(rollouts: list[RolloutFile]) -> tuple[RolloutFile, ...]:
     return tuple(result)
 
 
-def _sort(entry: os.DirEntry[str], path: str, folder: _Folder) -> None:
-    """Put one entry of a folder where it belongs. Links are never followed below the root."""
+def _sort(entry: os.DirEntry[str], path: str, folder: _Folder, rollouts: dict[str, RolloutFile]) -> None:
+    """Put one entry of a folder where it belongs; a rollout by its path without .zst. Links are never followed below
+    the root.
+    """
     inside = f"{path}/{entry.name}"
     rollout = parse_rollout(inside)
     if entry.is_dir(follow_symlinks=False):
@@ -236,14 +253,14 @@ def _sort(entry: os.DirEntry[str], path: str, folder: _Folder) -> None:
     elif rollout is None:
         folder.problems.append(_odd(inside, "not_a_rollout", "not named rollout-<time>-<thread id>.jsonl"))
     else:
-        twin = folder.rollouts.get(rollout.plain_path)
+        twin = rollouts.get(rollout.plain_path)
         if twin is not None:
             compressed = rollout if rollout.compressed else twin
             folder.problems.append(
                 _odd(compressed.path, "zstd_twin", "the same rollout lies here uncompressed, which counts")
             )
         if twin is None or twin.compressed:
-            folder.rollouts[rollout.plain_path] = rollout
+            rollouts[rollout.plain_path] = rollout
 
 
 def _odd(path: str, code: str, message: str) -> Problem:

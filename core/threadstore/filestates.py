@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from threadstore.projection import Basis
 
-_MOST = 50_000  # files whose state is remembered; about 20 MiB
+_MOST = 8192  # files whose state is remembered; about 4 MiB
 
 
 class FileStates:

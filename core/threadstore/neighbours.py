@@ -130,9 +130,11 @@ class Neighbours:
 
     def arrange(self, heads: Mapping[str, RolloutFile], version: int) -> None:
         """Make the trees of the selected rollouts, all of which were read."""
-        paths = {rollout.path for rollout in heads.values()}
-        self._read &= paths
-        self._edges = {path: edge for path, edge in self._edges.items() if path in paths}
+        there = sum(rollout.path in self._read for rollout in heads.values())
+        if there < len(self._read) or self._edges.keys() - self._read:  # a set of 100,000 paths only if it is needed
+            paths = {rollout.path for rollout in heads.values()}
+            self._read &= paths
+            self._edges = {path: edge for path, edge in self._edges.items() if path in paths}
         forks: dict[str, list[str]] = {}
         agents: dict[str, list[tuple[str, str]]] = {}
         leading = ((thread_id, self._edges.get(rollout.path)) for thread_id, rollout in heads.items())
@@ -163,6 +165,8 @@ class Neighbours:
 
     def _root(self, thread_id: str) -> str:
         """The thread that a family begins with; in a circle the smallest."""
+        if thread_id not in self._above:
+            return thread_id
         on_the_way: dict[str, None] = {}
         at: str | None = thread_id
         while at is not None and at not in self._roots and at not in on_the_way:

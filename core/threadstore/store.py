@@ -47,7 +47,7 @@ __all__ = ["Links", "ThreadStore", "Times"]
 SELECTION = frozenset({View.THREAD, View.PROBLEMS, View.LINEAGE})
 #: Views that also tell what happened in generations that no longer count.
 _OF_GENERATIONS = frozenset({View.USAGE, View.DROPPED, View.DROPPED_TURNS})
-_TIMES = 200_000  # threads whose times are remembered, about 200 bytes each
+_TIMES = 32_768  # threads whose times are remembered, about 200 bytes each
 _TIME = struct.Struct("<QQQqq")  # device, inode, size and mtime of the file, time of the last record
 _TAILS = (4 << 10, 64 << 10)  # bytes at the end of a log in which the last time is looked for
 _TALLIES = 50_000  # threads of which is remembered what they add to statistics, about 1 KiB each
@@ -96,7 +96,12 @@ class ThreadStore:
 
     def refresh(self, *, anew: bool = False) -> set[str]:
         """Look for rollouts that came or went; the threads that they belong to. `anew`: whatever is remembered."""
-        return self._catalog.refresh(anew=anew)
+        touched = self._catalog.refresh(anew=anew)
+        for thread_id in touched:
+            if thread_id not in self._catalog.threads:
+                self._times.pop(thread_id, None)
+                self._tallied.pop(thread_id, None)
+        return touched
 
     @property
     def version(self) -> int:
