@@ -71,6 +71,11 @@ def parse_rollout(path: str) -> RolloutFile | None:
     return RolloutFile(rollout_id, thread_id, path, path.startswith(ARCHIVED + "/"), zst is not None)
 
 
+def alone(path: str, thread_id: str) -> RolloutFile:
+    """What `parse_rollout` says of a path of which it says that it is the first rollout of this thread."""
+    return RolloutFile(thread_id, thread_id, path, path.startswith(ARCHIVED + "/"), path.endswith(".zst"))
+
+
 def partial_of(name: str, tag: str) -> str:
     """The name under which a rollout is written before it is there; no reader takes it for one. `tag` is unique, of
     hexadecimal digits and dashes.

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from inotify_simple import INotify
 from threadstore.filestates import RememberedStates
 from threadstore.projection import Basis, View
@@ -128,6 +130,27 @@ def test_a_number_that_others_wanted_stays() -> None:
     alone.forget("a")
     with pytest.raises(KeyError):
         alone.thread(number)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=200))
+def test_numbers_of_threads_in_any_order(steps: list[tuple[int, bool]]) -> None:
+    """However many there are, and whoever was forgotten meanwhile: each number is that of one thread."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inodes, "_RECENT", 4)
+        numbers = inodes.ThreadNumbers(lambda key, probe: (int(key) // 3 * 7 + probe) % 211)
+        known: dict[str, int] = {}
+        for number, is_asked in steps:
+            thread = str(number)
+            if is_asked:
+                known[thread] = known.get(thread) or numbers.of(thread)
+            else:
+                numbers.forget(thread)
+                if numbers._find(known.get(thread, 0)) != thread:
+                    known.pop(thread, None)
+        assert len(set(known.values())) == len(known)
+        for thread, number in known.items():
+            assert numbers.thread(number) == thread
+            assert numbers.of(thread) == number
 
 
 def test_numbers_of_files_are_kept_as_bytes(sample: SampleStore, plant: Plant) -> None:
