@@ -19,7 +19,7 @@ from rolloutfs.engine import Engine
 from rolloutfs.freshness import Share
 from rolloutfs.shelves import WHOLE, Shelves, mark
 
-_SLICE, _WHOLE_SLICE = 10_000, 2000  # threads that a worker is asked for at once
+_SLICE, _WHOLE_SLICE = 4000, 2000  # threads that a worker is asked for at once
 _FEW: Final = 20  # threads whose names are asked for one by one
 _QUICK: Final = 0.1  # seconds of work; what takes no longer is done whenever it may be needed
 _RARELY: Final = 20  # times as long as reading very many names took until they are read again
