@@ -97,10 +97,10 @@ class _Handle:
 
 def _weight(version: Derived) -> int:
     """Bytes of memory, about."""
-    extents = version.extents
+    extents, files = version.extents, 200 * len(version.projection.basis)
     if extents is None:
-        return 512
-    return 1024 + extents.weight + 200 * len(extents.sources)
+        return 512 + files
+    return 1024 + files + extents.weight + 200 * len(extents.sources)
 
 
 def _bases(version: Derived) -> int:
@@ -239,8 +239,10 @@ class Contents:
         return self._heirs.of(path)
 
     def bury(self, threads: set[str]) -> None:
-        """These threads are gone."""
+        """These threads are gone. Should one come back, everything is made anew, and its heirs are known again."""
         self._heirs.forget(threads)
+        for thread in threads:
+            self.forget(thread)
 
     def lasts(self, node: Node) -> bool:
         """False for a file that may become another one by a file that was never seen: it holds only now."""

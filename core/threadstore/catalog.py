@@ -47,7 +47,7 @@ class Threads(Mapping[str, tuple[RolloutFile, ...]]):
 
     def __init__(self) -> None:
         self._found: dict[str, str | tuple[RolloutFile, ...]] = {}
-        self._last: tuple[str, tuple[RolloutFile, ...]] = ("", ())
+        self._last: tuple[str | None, tuple[RolloutFile, ...]] = (None, ())
 
     def __getitem__(self, thread_id: str) -> tuple[RolloutFile, ...]:
         if self._last[0] == thread_id:
@@ -68,7 +68,7 @@ class Threads(Mapping[str, tuple[RolloutFile, ...]]):
 
     def put(self, thread_id: str, rollouts: tuple[RolloutFile, ...]) -> None:
         """Note the rollouts of a thread; none when it is gone."""
-        self._last = "", ()
+        self._last = None, ()
         if not rollouts:
             self._found.pop(thread_id, None)
         elif rollouts == (alone(rollouts[0].path, thread_id),):

@@ -192,9 +192,9 @@ def test_links_to_findings_are_not_kept(sample: SampleStore, tmp_path: Path) -> 
         assert len(kept.entries) == many
 
 
-def test_a_thread_that_has_gone(sample: SampleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thread_that_has_gone(sample: SampleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel hears that its name is gone, also when somebody looked at the folders before we heard of it; and it
-    is nobody's heir any more.
+    is nobody's heir any more. What was made of it doesn't hold if it comes back: nobody would tell it of changes.
     """
     thread = sample.add(1)
     dropped: list[str] = []
@@ -202,12 +202,15 @@ def test_a_thread_that_has_gone(sample: SampleStore, tmp_path: Path, monkeypatch
     mounted = operating(sample, tmp_path)
     store = mounted._engine.store
     assert thread in store
+    node = mounted.tree.lookup(mounted.tree.folder(thread), "turns.jsonl")
+    await mounted.contents.measure(node.ino, node)
     mounted.contents._heirs.note(thread, [basis(rollout(2))])
     sample.path(thread).unlink()
     store.refresh(anew=True)
     mounted._note(Changes(files={rollout(1)}, folders={DAY}))
     assert dropped == [thread]
     assert mounted.contents.heirs(rollout(2)) == set()
+    assert len(mounted.contents._known) == 0
 
 
 def test_changes_that_nobody_asks_about() -> None:
