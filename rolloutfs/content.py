@@ -48,7 +48,7 @@ from rolloutfs.turnfolders import TurnFolders
 log = logging.getLogger(__name__)
 
 PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has open
-KNOWN: Final = 8192  # files whose size is remembered, about 1.5 KiB each
+KNOWN: Final = 4096  # files whose size is remembered, about 1.5 KiB each
 LARGE: Final = 1 << 20  # bytes from which a raw file is worth a backing file (FUSE 3)
 _RAW = (Kind.ROLLOUT, Kind.STORE_FILE)
 _RETRY = 1.0  # seconds that the kernel's second walk along a path may take

@@ -16,7 +16,6 @@ the store's files) are remembered while the kernel knows them, and dropped when 
 from __future__ import annotations
 
 import os
-import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable
@@ -28,7 +27,6 @@ DYNAMIC = 0xFF
 EPOCHS = 256
 _HASH_BITS = 47
 _EPOCH_MASK = 0xFF00
-_COUNT = struct.Struct("<Q")
 _RECENT = 1024  # threads that are kept in a dictionary in any case
 
 N = TypeVar("N")
@@ -147,73 +145,92 @@ class ThreadNumbers:
         self._digests, self._threads, self._recent = digests, threads, {}
 
 
-class DynamicNumbers(Generic[N]):
-    """Nodes with keys of their own, of which a large store has 200,000: so `_known` has bytes for each, how often the
-    kernel was told of it and the key. `node_of` makes a node of number and key; where that gives another one, or None,
-    the node itself is kept.
+class Keys(Generic[N]):
+    """What keys say. As it stands, nothing: then the node and all of its key are kept."""
 
-    Invariants: an entry lives from being numbered until the kernel forgot it; `_nodes` has those that `node_of` doesn't
-    give.
+    def node(self, ino: int, key: str) -> N | None:
+        """The node with this key and number; None for one that the key doesn't tell."""
+
+    def shared(self, key: str) -> str | None:
+        """A text that is in memory in any case, and among whose `keys` this one is."""
+
+    def keys(self, shared: str) -> tuple[str, ...]:
+        """The keys that a shared text stands for, of which the number tells the right one."""
+        return ()
+
+
+class DynamicNumbers(Generic[N]):
+    """Nodes with keys of their own, of which the kernel may know 200,000 of a large store, so that no object is kept
+    of those that their key tells.
+
+    Invariants: an entry lives from being numbered until the kernel forgot it. `_known` has its key, or a text that is
+    shared for it; `_counts` how often the kernel was told of it, unless that is once; `_nodes` the nodes that no key
+    tells.
 
     `number` alone doesn't make an entry last: the caller counts with `remember` what it really handed out, and unused
     ones are swept now and then.
     """
 
-    __slots__ = ("_digest", "_known", "_node_of", "_nodes", "_unused")
+    __slots__ = ("_counts", "_digest", "_keys", "_known", "_nodes", "_unused")
 
-    def __init__(
-        self,
-        digest: Callable[[str, int], int] = digest,
-        node_of: Callable[[int, str], N | None] = lambda ino, key: None,
-    ) -> None:
+    def __init__(self, digest: Callable[[str, int], int] = digest, keys: Keys[N] | None = None) -> None:
         self._digest = digest
-        self._node_of = node_of
-        self._known: dict[int, bytes] = {}
+        self._keys = keys if keys is not None else Keys[N]()
+        self._known: dict[int, bytes | str] = {}
+        self._counts: dict[int, int] = {}
         self._nodes: dict[int, N] = {}
         self._unused: list[int] = []
 
     def number(self, key: str, make: Callable[[int], N]) -> N:
         """The node for a key, made with its inode number."""
-        data = os.fsencode(key)
         probe = 0
         while True:
             number = self._digest(key, probe)
             ino = compose(number, DYNAMIC)
-            known = self._known.get(ino)
-            if number and (known is None or known[_COUNT.size :] == data):
+            known = self._key(ino)
+            if number and known in (None, key):
                 node = make(ino)
                 if known is None:
-                    self._known[ino] = _COUNT.pack(0) + data
+                    shared = self._keys.shared(key)
+                    is_told = shared is not None and self._told(ino, shared) == key
+                    self._known[ino] = shared if shared is not None and is_told else os.fsencode(key)
+                    self._counts[ino] = 0
                     self._unused.append(ino)
                     self._sweep()
-                if self._node_of(ino, key) != node:
+                if self._keys.node(ino, key) != node:
                     self._nodes[ino] = node
                 return node
             probe += 1
 
     def find(self, key: str) -> int | None:
         """The number of a key; None when the kernel doesn't know it."""
-        data = os.fsencode(key)
         probe = 0
         while True:
             ino = compose(self._digest(key, probe), DYNAMIC)
-            known = self._known.get(ino)
-            if known is None:
-                return None
-            if known[_COUNT.size :] == data:
-                return ino
+            known = self._key(ino)
+            if known in (None, key):
+                return ino if known is not None else None
             probe += 1
 
     def node(self, ino: int) -> N:
         """The node of a number; KeyError when the kernel shouldn't know it."""
         number = canonical(ino)
-        known = self._known[number]
         node = self._nodes.get(number)
         if node is None:
-            node = self._node_of(number, os.fsdecode(known[_COUNT.size :]))
+            key = self._key(number)
+            node = None if key is None else self._keys.node(number, key)
         if node is None:
             raise KeyError(ino)
         return node
+
+    def _key(self, ino: int) -> str | None:
+        """The key of a number; None when there is none."""
+        known = self._known.get(ino)
+        return self._told(ino, known) if isinstance(known, str) else None if known is None else os.fsdecode(known)
+
+    def _told(self, ino: int, shared: str) -> str | None:
+        """The key of a number for which there is a shared text."""
+        return next((key for key in self._keys.keys(shared) if compose(self._digest(key, 0), DYNAMIC) == ino), None)
 
     def remember(self, ino: int) -> None:
         """The kernel has been told of this number once more."""
@@ -226,16 +243,18 @@ class DynamicNumbers(Generic[N]):
 
     def _count(self, number: int, more: int) -> int:
         """How often the kernel has been told of a number, after `more`; 0 for one that isn't known."""
-        known = self._known.get(number)
-        if known is None:
+        if number not in self._known:
             return 0
-        lookups = max(_COUNT.unpack_from(known)[0] + more, 0)
-        self._known[number] = _COUNT.pack(lookups) + known[_COUNT.size :]
-        return int(lookups)
+        lookups = max(self._counts.get(number, 1) + more, 0)
+        if lookups == 1:
+            self._counts.pop(number, None)
+        else:
+            self._counts[number] = lookups
+        return lookups
 
     def _drop(self, number: int) -> None:
-        self._known.pop(number, None)
-        self._nodes.pop(number, None)
+        for kept in (self._known, self._counts, self._nodes):
+            kept.pop(number, None)
 
     def _sweep(self) -> None:
         """Drop old entries that were numbered (in a snapshot of a folder, say) but never handed out."""

@@ -35,7 +35,7 @@ from rolloutfs.linknames import Names
 from rolloutfs.lru import Recent
 
 RECENT: Final = 100  # links in recent/
-_NAMED = 8 << 20  # bytes of names of links, or of their order
+_NAMED = 2 << 20  # bytes of names of links, or of their order
 _SPARE = 1000  # branches, folders and models that are kept although no thread has them any more
 _MANY = 200  # threads; when more change at once, folders are made anew
 _CARD = struct.Struct("<qqIIIIIB")
