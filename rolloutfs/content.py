@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has open
 KNOWN: Final = 4096  # files whose size is remembered, about 1.5 KiB each
+_MOVED: Final = 20_000  # files that were shown under another number, of which all are told of changes
 LARGE: Final = 1 << 20  # bytes from which a raw file is worth a backing file (FUSE 3)
 _RAW = (Kind.ROLLOUT, Kind.STORE_FILE)
 _RETRY = 1.0  # seconds that the kernel's second walk along a path may take
@@ -161,7 +162,7 @@ class Contents:
         self._retries: Recent[tuple[int, int], float] = Recent(256)
         self._heirs = Heirs()
         self._epochs: dict[int, int] = {}
-        self._highest: Recent[int, int] = Recent(KNOWN)  # the highest epoch that a file ever had
+        self._highest: Recent[int, int] = Recent(_MOVED)  # the highest epoch that a file ever had
         self._open: dict[int, _Open] = {}
         self._patient = 0  # requests that wait for pages to go
         self._handles: dict[int, _Handle] = {}
@@ -180,7 +181,8 @@ class Contents:
 
     def numbers(self, node: Node) -> list[int]:
         """Every number under which the kernel may know a file."""
-        return [inodes.with_epoch(node.ino, number) for number in range((self._highest.get(node.ino) or 0) + 1)]
+        highest = max(self._highest.get(node.ino) or 0, self._epochs.get(node.ino, 0))
+        return [inodes.with_epoch(node.ino, number) for number in range(highest + 1)]
 
     def announced(self, ino: int) -> Announced | None:
         """What the kernel was told last, if we remember it; of an open inode, its size in any case."""
@@ -251,7 +253,7 @@ class Contents:
 
     def is_steady(self, node: Node) -> bool:
         """True for a file that was never shown under another number."""
-        return node.ino not in self._highest
+        return node.ino not in self._highest and node.ino not in self._epochs
 
     def glance(self, ino: int, node: Node) -> Announced | None:
         """Attributes that are known without computing anything; None for what has to be measured."""

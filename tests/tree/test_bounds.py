@@ -314,3 +314,14 @@ def test_what_is_known_of_threads_that_have_gone(sample: SampleStore, tmp_path: 
     sample.path(threads[0]).unlink()
     assert store.refresh() == {threads[0]}
     assert set(store._times) == set(threads[1:])
+
+
+def test_a_file_under_another_number_is_told_of_changes(sample: SampleStore, plant: Plant) -> None:
+    """For as long as it is shown there, however many others were moved meanwhile."""
+    thread = sample.add(1)
+    planted = plant()
+    node = planted.walk(f"threads/{thread}/turns.jsonl")
+    assert planted.contents.is_steady(node)
+    planted.contents._epochs[node.ino] = 2
+    assert planted.contents.numbers(node) == [inodes.with_epoch(node.ino, number) for number in range(3)]
+    assert not planted.contents.is_steady(node)
