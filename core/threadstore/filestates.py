@@ -61,7 +61,7 @@ class RememberedStates(FileStates):
             try:
                 known = super().lstat(path)
             except FileNotFoundError as error:
-                known = error
+                known = error.with_traceback(None)  # which would keep all that its callers have at hand
             if self._started:
                 self._known[path] = known
             if len(self._known) > self._most:
