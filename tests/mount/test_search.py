@@ -199,6 +199,7 @@ def test_an_open_file_keeps_what_was_found(lab: Lab) -> None:
         lab.sample.add(number, "needle " + "long " * 100)
     lab.mount()
     path = lab.mountpoint / "search/needle/hits.jsonl"
+    until(lambda: path.read_bytes().count(b"\n") == 300, "all of them are in the index")
     with path.open("rb", buffering=0) as file:
         before = file.read(1000)
         lab.sample.add(300, "needle")
