@@ -15,7 +15,7 @@ from threadstore.projection import Basis
 
 from rolloutfs.lru import Recent
 
-NAMED: Final = 1024  # threads that databases were asked about
+NAMED: Final = 1024  # threads that a database was asked about
 
 
 class Heirs:
@@ -23,26 +23,28 @@ class Heirs:
 
     def __init__(self, named: int = NAMED) -> None:
         self._of: dict[str, set[str]] = {}  # by the name of a rollout's file
-        self._named: Recent[str, None] = Recent(named)
+        self._most = named
+        self._named: dict[str, Recent[str, None]] = {}  # the same of what is no rollout, of which there are few
 
     def note(self, thread: str, basis: Iterable[Basis]) -> None:
         """Something was made for a thread from these files, besides the selected rollout."""
         for one in basis:
             if parse_rollout(one.path) is None:
-                self._named.put(thread, None)
+                self._named.setdefault(_name(one.path), Recent(self._most)).put(thread, None)
             else:
                 self._of.setdefault(_name(one.path), set()).add(thread)
 
     def of(self, path: str) -> set[str]:
         """The threads that a file with this path, or the one that it had before it was moved, matters to."""
-        if parse_rollout(path) is None:
-            return {thread for thread, _ in self._named.items()}
-        return set(self._of.get(_name(path), ()))
+        name = _name(path)
+        named = self._named.get(name)
+        return set(self._of.get(name, ())) if named is None else {thread for thread, _ in named.items()}
 
     def forget(self, threads: set[str]) -> None:
         """These threads are gone."""
-        for thread in threads:
-            self._named.drop(thread)
+        for named in self._named.values():
+            for thread in threads:
+                named.drop(thread)
         for name in [name for name, heirs in self._of.items() if not heirs.isdisjoint(threads)]:
             self._of[name] -= threads
             if not self._of[name]:

@@ -63,7 +63,8 @@ def test_heirs_of_databases_are_few() -> None:
     heirs = Heirs(named=2)
     for thread in "abc":
         heirs.note(thread, [basis("state_5.sqlite"), basis("session_index.jsonl")])
-    assert heirs.of("state_5.sqlite-wal") == heirs.of("session_index.jsonl") == {"b", "c"}
+    assert heirs.of("state_5.sqlite") == heirs.of("session_index.jsonl") == {"b", "c"}
+    assert heirs.of("history.jsonl") == set()
     heirs.forget({"b"})
     assert heirs.of("state_5.sqlite") == {"c"}
 
