@@ -15,7 +15,7 @@ from threadstore.projection import Basis
 
 from rolloutfs.lru import Recent
 
-NAMED: Final = 1024  # threads that a database was asked about
+NAMED: Final = 256  # threads that a database was asked about
 
 
 class Heirs:
