@@ -22,8 +22,9 @@ from threadstore import index, parts
 from threadstore.index import SIZES, Entry
 from threadstore.names import RolloutFile
 from threadstore.projection import Projection, View
-from threadstore.projector import Texts
+from threadstore.projector import BLOCKS, DOUBT
 from threadstore.store import ThreadStore
+from threadstore.texts import Text
 from threadstore.usage import FIELDS
 from threadstore.words import by_character
 
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 _SLICE = 500  # threads whose entries are compared at once
 _TEXT = 300  # characters of a text that are kept
+_AT_ONCE = 200  # texts that are put in at once
 _STALE = 7 * 86_400  # seconds after which the index of another edition is removed
 #: Errors that say nothing of the file itself.
 _PASSING = frozenset(
@@ -90,13 +92,14 @@ class Indexer:
 
     def _advance(self, connection: sqlite3.Connection, last: str, end: float) -> Progress:
         ids = self._store.thread_ids()
+        doubtful = {row[0] for row in connection.execute("SELECT thread_id FROM passes WHERE kind = ?", (DOUBT,))}
         at, entered = bisect_right(ids, last), 0
         while True:
             some = ids[at : at + _SLICE]
             bound = ids[at + _SLICE] if at + _SLICE < len(ids) else _AFTER_ALL
             known = index.entries(connection, last, bound)
             for thread in some:
-                entered += self._enter(connection, thread, known.pop(thread, None))
+                entered += self._enter(connection, thread, known.pop(thread, None), doubtful=thread in doubtful)
                 at, last = at + 1, thread
                 if time.monotonic() >= end:
                     return Progress(thread, at, len(ids), entered)
@@ -172,20 +175,24 @@ class Indexer:
 
     # Entries
 
-    def _enter(self, connection: sqlite3.Connection, thread: str, known: Entry | None) -> int:
-        """Bring one entry up to date; 1 when it had to be. A thread that can't be entered is left out."""
+    def _enter(
+        self, connection: sqlite3.Connection, thread: str, known: Entry | None, *, doubtful: bool = False
+    ) -> int:
+        """Bring one entry up to date; 1 when it had to be. A thread that can't be entered is left out. One that is
+        `doubtful` is compared with its logs as a whole.
+        """
         connection.execute("SAVEPOINT entry")
         try:
-            if known is not None and self._store.is_entry_current(thread, known):
+            is_current = known is not None and self._store.is_entry_current(thread, known)
+            if is_current and (not doubtful or _prove(connection, self._store, thread)):
                 return 0
-            entry, made = self._store.make_entry(thread)
+            said = _Texts(connection, thread)
+            entry, made = self._store.make_entry(thread, said)
             rows = _rows(self._store, thread, entry, made)
-            said = self._store.texts(thread, _text_pass(connection, thread))
-            kept = {"parts", "texts"} if said.goes_on else {"parts"}
-            _remove(connection, [thread], kept)
+            _remove(connection, [thread], {"parts", "texts"})
             _put(connection, rows)
             _put_parts(connection, thread, self._store.packed_parts(thread) if rows["passes"] else {})
-            _put_texts(connection, thread, said)
+            said.put()
         except sqlite3.DatabaseError:
             raise
         except Exception as error:  # noqa: BLE001  of what can't be read its own problems.jsonl tells
@@ -308,19 +315,55 @@ def _unlink(path: str) -> None:
             os.unlink(path + end)
 
 
-def _text_pass(connection: sqlite3.Connection, thread: str) -> bytes | None:
-    """How far the texts in the index go."""
-    row = connection.execute("SELECT data FROM passes WHERE thread_id = ? AND kind = 'texts'", (thread,)).fetchone()
-    return None if row is None else row[0]
+class _Texts:
+    """Puts what was said in a thread into the index while it is told."""
+
+    def __init__(self, connection: sqlite3.Connection, thread: str) -> None:
+        self._connection = connection
+        self._thread = thread
+        self._new: list[tuple[object, ...]] = []
+        self._passed: bytes | None = None
+        row = connection.execute("SELECT data FROM passes WHERE thread_id = ? AND kind = 'texts'", (thread,)).fetchone()
+        self.known: bytes | None = None if row is None else row[0]
+
+    def begin(self, *, goes_on: bool) -> None:
+        """See `Hearer`."""
+        if not goes_on:
+            self._connection.execute("DELETE FROM texts WHERE thread_id = ?", (self._thread,))
+
+    def take(self, text: Text) -> None:
+        """See `Hearer`."""
+        self._new.append((self._thread, *text))
+        if len(self._new) >= _AT_ONCE:
+            self._insert()
+
+    def end(self, passed: bytes | None) -> None:
+        """See `Hearer`."""
+        self._insert()
+        self._passed = passed
+
+    def put(self) -> None:
+        """Note how far the texts go."""
+        if self._passed is not None:
+            values = (self._thread, self._passed)
+            self._connection.execute("INSERT OR REPLACE INTO passes VALUES (?, 'texts', ?)", values)
+
+    def _insert(self) -> None:
+        self._connection.executemany(
+            "INSERT INTO texts (thread_id, file, offset, kind, tool, text, effective) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            self._new,
+        )
+        self._new.clear()
 
 
-def _put_texts(connection: sqlite3.Connection, thread: str, said: Texts) -> None:
-    connection.executemany(
-        "INSERT INTO texts (thread_id, file, offset, kind, tool, text, effective) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        ((thread, *text) for text in said.found),
-    )
-    if said.passed is not None:
-        connection.execute("INSERT OR REPLACE INTO passes VALUES (?, 'texts', ?)", (thread, said.passed))
+def _prove(connection: sqlite3.Connection, store: ThreadStore, thread: str) -> bool:
+    """True when all that was read of a doubtful thread is as it was, which is noted."""
+    blocks = store.prove(thread)
+    if blocks is None:
+        return False
+    connection.execute("UPDATE passes SET data = ? WHERE thread_id = ? AND kind = ?", (blocks, thread, BLOCKS))
+    connection.execute("DELETE FROM passes WHERE thread_id = ? AND kind = ?", (thread, DOUBT))
+    return True
 
 
 def _put_parts(connection: sqlite3.Connection, thread: str, made: dict[bytes, bytes]) -> None:
