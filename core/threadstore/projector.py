@@ -29,7 +29,7 @@ from threadstore.names import RolloutFile
 from threadstore.opened import OpenLineage, first_dialect, open_rollout
 from threadstore.parts import KIND as WRITTEN
 from threadstore.parts import Parts
-from threadstore.passes import Blocks, Pass, packed, unpacked
+from threadstore.passes import Blocks, Digester, Pass, packed, unpacked
 from threadstore.projection import Basis, Projection, View
 from threadstore.records import Dialect, Json, Memo, Record, Skip, decode, dialect_of, is_blank
 from threadstore.replay import Replay
@@ -71,6 +71,7 @@ class Projector:
         self._reverted: OrderedDict[object, Spent] = OrderedDict()
         self._dropped: OrderedDict[object, bytes] = OrderedDict()  # lines of turns by the end of a generation
         self._blocks: dict[str, Blocks] = {}  # what passes over large logs of this process have read
+        self._digester = Digester()
         self._proven: tuple[tuple[Basis, ...], bool] = ((), False)
         self._disproven: set[str] = set()  # threads of which the passes of another process are worth nothing
 
@@ -114,7 +115,8 @@ class Projector:
             anew = _ANEW if _is_large(lineage) else frozenset()
             made = {view: self._make(passes, view) for view in dict.fromkeys(first) if view not in anew}
             if self.remembered is not None and _is_large(lineage):
-                self._blocks[subject.thread_id] = Blocks.over(lineage, self._blocks.get(subject.thread_id))
+                known = self._blocks.get(subject.thread_id)
+                self._blocks[subject.thread_id] = Blocks.over(lineage, known, self._digester)
                 self._disproven.discard(subject.thread_id)
             return {view: Projection(made[view][0], passes.basis(view), made[view][1]) for view in made}
 
@@ -340,6 +342,8 @@ class Projector:
             if fresh or number > first:
                 scan.begin(number)
             log = lineage.files[number].log
+            if listener is not None and self.remembered is not None and scan.offset == 0 and _is_large(lineage):
+                self._digester.listen(lineage.files[number])
             for line in forward(log, scan.offset, now.ends[number]):
                 may_grow = not line.ended and number == len(lineage.files) - 1
                 if may_grow and not is_blank(line) and not _is_whole(line, log):
@@ -481,10 +485,12 @@ class Projector:
         """
         subject, lineage, ends = passes.subject, passes.lineage, passes.ends
         now, last = Pass.over(lineage), len(lineage.files) - 1
+        grown = [file.basis for file in lineage.files[:-1]] if ends.ends else []  # the ends may lie in these, too
+        mark = f"{ends.mark()}{grown}"
         start = None
         if hearer.known is not None and _is_large(lineage) and self._is_proven(subject.thread_id, lineage):
             before = unpacked(hearer.known)
-            if isinstance(before, tuple) and before[1] == ends.mark() and before[0].continues(now, lineage):
+            if isinstance(before, tuple) and before[1] == mark and before[0].continues(now, lineage):
                 start = before[0].consumed or 0
         hearer.begin(goes_on=start is not None)
         listener = Listener(subject.thread_id, lineage, hearer, (0, 0) if start is None else (last, start))
@@ -497,7 +503,7 @@ class Projector:
             for text in self._dropped_texts(subject, ends):
                 hearer.take(text)
         now.consumed = whole_lines(lineage.files[-1].log)
-        hearer.end(packed((now, ends.mark())) if _is_large(lineage) else None)
+        hearer.end(packed((now, mark)) if _is_large(lineage) else None)
 
 
 class Hearer(Protocol):
