@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from threadstore import files, index, indexing, lines, passes, projector
+from threadstore import index, indexing, lines, passes, projector
 from threadstore.index import IndexReader, unpacked_extents
 from threadstore.indexing import Indexer
 from threadstore.parts import Part
@@ -174,7 +174,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         lengths.append(len(data))
         return data
 
-    monkeypatch.setattr(files.os, "pread", counting)
+    monkeypatch.setattr(os, "pread", counting)
     return lengths
 
 
