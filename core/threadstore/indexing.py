@@ -23,6 +23,7 @@ from threadstore.index import SIZES, Entry
 from threadstore.names import RolloutFile
 from threadstore.projection import Projection, View
 from threadstore.projector import BLOCKS, DOUBT
+from threadstore.spines import kept_of
 from threadstore.store import ThreadStore
 from threadstore.texts import Text
 from threadstore.usage import FIELDS
@@ -45,7 +46,18 @@ _PASSING = frozenset(
 _AFTER_ALL = "~"  # comes after every thread id
 _LARGE = 256 << 10  # bytes of log from which it is worth keeping where a derived file lies in it
 _VERY_LARGE = 1 << 20  # bytes of log from which passes over it are kept
-_TABLES = ("texts", "parts", "passes", "extents", "problems", "spent", "turns", "rollouts", "threads")  # children first
+_TABLES = (
+    "texts",
+    "parts",
+    "passes",
+    "extents",
+    "problems",
+    "spent",
+    "turns",
+    "rollouts",
+    "spines",
+    "threads",
+)  # children first
 _TEXTS = (
     *("name", "preview", "status", "health", "history_mode", "cwd", "model", "model_provider", "created_at"),
     *("updated_at", "cli_version", "originator", "forked_from", "parent"),
@@ -253,6 +265,7 @@ def _create(path: str, root: str) -> None:
         {"thread_id": str, "day": str, "model": str, **dict.fromkeys(FIELDS, int)},
         foreign_keys=[("thread_id", "threads", "id")],
     )
+    database.execute("CREATE TABLE spines (thread_id TEXT PRIMARY KEY REFERENCES threads(id), data BLOB) WITHOUT ROWID")
     database.table("extents").create(
         {"thread_id": str, "file": str, "data": bytes},
         pk=("thread_id", "file"),
@@ -396,6 +409,7 @@ def _put(connection: sqlite3.Connection, rows: dict[str, list[Json]]) -> None:
 def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projection]) -> dict[str, list[Json]]:
     """The rows of one thread by table, parents first."""
     document, usage = _document(made, View.THREAD), _document(made, View.USAGE)
+    opening = store.opening(thread)
     git = document["git"] if isinstance(document["git"], dict) else {}
     row = {
         "id": thread,
@@ -403,7 +417,7 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         "branch": _text(git.get("branch")),
         "commit_hash": _text(git.get("commit_hash")),
         "agent": _text((document["agent"] or {}).get("nickname") or (document["agent"] or {}).get("role")),
-        "first_words": _text(store.opening(thread).words),
+        "first_words": _text(opening.words),
         "archived": document["archived"],
         "is_agent": document["agent"] is not None,
         **{key: document["counts"][key] for key in _COUNTS},
@@ -411,10 +425,12 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         "own_tokens": _tokens(usage["own"]),
         **index.packed(entry),
     }
+    spine = kept_of(store, thread, opening, entry, (row["cwd"], row["model"]))
     size = sum(source.size for source in entry.made_from)
     passes = store.packed_passes(thread) if size > _VERY_LARGE else {}
     return {
         "threads": [row],
+        "spines": [{"thread_id": thread, "data": spine.packed()}],
         "extents": [*_extents(thread, made, in_parts=parts.KIND in passes)] if size > _LARGE else [],
         "passes": [{"thread_id": thread, "kind": kind, "data": data} for kind, data in passes.items()],
         "rollouts": [_rollout(store, thread, entry, one) for one in store.rollouts(thread)],
