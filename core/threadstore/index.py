@@ -239,22 +239,26 @@ def identity_of(path: str) -> tuple[int, int] | None:
 
 
 def entries(connection: sqlite3.Connection, after: str, before: str) -> dict[str, Entry | None]:
-    """The entries of the threads whose ids lie between two others; None for one that can't be used."""
-    return {row[0]: _entry(row[1:]) for row in connection.execute(_SOME, (after, before))}
+    """The entries of the threads whose ids lie between two others, without derived files; None for one that can't be
+    used.
+    """
+    return {row[0]: _entry(row[1:], outlines=False) for row in connection.execute(_SOME, (after, before))}
 
 
-def _entry(row: tuple[Any, ...]) -> Entry | None:
+def _entry(row: tuple[Any, ...], *, outlines: bool = True) -> Entry | None:
     """An entry from its columns; None when they don't fit together."""
     digest, _, made_from, facts, generations, last, *sizes = row
     if digest != _digest(row[1:]):
         return None
     basis = tuple(Basis(*one) for one in orjson.loads(made_from))
-    outlines = {
+    if not outlines:
+        return Entry(basis, facts, {}, last)
+    found = {
         view: Outline(size, basis, generations[number * _GENERATION : (number + 1) * _GENERATION])
         for number, (view, size) in enumerate(zip(View, sizes, strict=True))
         if size is not None
     }
-    return Entry(basis, facts, outlines, last)
+    return Entry(basis, facts, found, last)
 
 
 def _kept(data: object) -> Kept | None:
