@@ -33,11 +33,12 @@ from threadstore.neighbours import Edges, Links, Neighbours, edge_of
 from threadstore.opened import open_rollout
 from threadstore.operations import Operator, Outcome
 from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
-from threadstore.projector import Projector, Texts, digest
+from threadstore.projector import Hearer, Projector, digest
 from threadstore.seen import Seen
 from threadstore.spool import Spool
 from threadstore.summaries import Opening, Summary, Title, TurnPlace, of_document
 from threadstore.tallies import Tally, tally
+from threadstore.texts import Text
 from threadstore.times import parse_time
 from threadstore.turnfiles import Files, Turns
 
@@ -246,13 +247,13 @@ class ThreadStore:
 
     # What the index keeps
 
-    def make_entry(self, thread_id: str) -> tuple[Entry, dict[View, Projection]]:
-        """What the index is to know of a thread now, and the derived files. Raises StoreError for a thread of which
-        nothing lasting can be said.
+    def make_entry(self, thread_id: str, hearer: Hearer | None = None) -> tuple[Entry, dict[View, Projection]]:
+        """What the index is to know of a thread now, and the derived files; the `hearer` is told what was said. Raises
+        StoreError for a thread of which nothing lasting can be said.
         """
         subject = self._present(thread_id)
         facts = self._facts(subject)
-        made = self._projector.project_all(subject)
+        made = self._projector.project_all(subject, hearer)
         checked = {*(made[View.THREAD].basis if View.THREAD in made else ()), *self._others(thread_id)}
         outlines = {
             view: Outline(projection.size, projection.basis, projection.generation)
@@ -319,9 +320,15 @@ class ThreadStore:
         """The parts of the transcript of a large thread that was made just now, by their keys."""
         return self._projector.packed_parts(thread_id)
 
-    def texts(self, thread_id: str, known: bytes | None = None) -> Texts:
-        """What was said in a thread; `known` is the `passed` of the last time."""
-        return self._projector.texts(self._present(thread_id), known)
+    def prove(self, thread_id: str) -> bytes | None:
+        """Compare all that was read of a large thread with what is there (`passes.Blocks`): what the index is to keep,
+        None when it is something else.
+        """
+        return self._projector.prove(thread_id, self.head(thread_id))
+
+    def texts(self, thread_id: str) -> Iterator[Text]:
+        """What was said in a thread."""
+        return self._projector.texts(self._present(thread_id))
 
     def summary(self, thread_id: str) -> Summary:
         """What a list tells of a thread. Reads its log unless the index knows; raises StoreError for one of which
