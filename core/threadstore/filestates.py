@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from threadstore.projection import Basis
 
-_MOST = 8192  # files whose state is remembered; about 4 MiB
+_MOST = 4096  # files whose state is remembered; about 3 MiB
 
 
 class FileStates:
