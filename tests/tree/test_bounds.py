@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from threadstore.spines import Spine
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import attributes, backlog, control, indexing, inodes, journal, operations, tree
+from rolloutfs import attributes, backlog, control, engine, indexing, inodes, journal, operations, tree, worker
 from rolloutfs.answers import Kept
 from rolloutfs.backlog import Backlog, Todo
 from rolloutfs.engine import Engine
@@ -24,6 +25,7 @@ from rolloutfs.indexing import Indexing
 from rolloutfs.journal import Journal
 from rolloutfs.notices import Notices
 from rolloutfs.operations import Operations
+from rolloutfs.pool import open_pool
 from rolloutfs.readers import Literal
 from rolloutfs.shelves import BY_BRANCH, BY_CWD, BY_DATE, Shelves
 from rolloutfs.shelving import Shelving
@@ -326,3 +328,26 @@ def test_a_file_under_another_number_is_told_of_changes(sample: SampleStore, pla
     planted.contents._epochs[node.ino] = 2
     assert planted.contents.numbers(node) == [inodes.with_epoch(node.ino, number) for number in range(3)]
     assert not planted.contents.is_steady(node)
+
+
+async def test_links_of_many_threads_are_asked_for_in_pieces(
+    sample: SampleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker is asked for some logs at a time, since what is sent to it is in memory as a whole; all are known then."""
+    monkeypatch.setattr(engine, "FEW", 2)
+    monkeypatch.setattr(engine, "_PIECE", 3)
+    first = sample.add(0)
+    forks = [sample.add(number, forked_from_id=first) for number in range(1, 8)]
+    store = ThreadStore(str(sample.root), Spool(str(tmp_path / "spool")))
+    asked: list[int] = []
+    async with open_pool(worker.Place(store.root, str(tmp_path / "spool"))) as pool:
+        run = pool.run
+
+        async def counted(function: Callable[..., Any], *args: Any) -> Any:
+            asked.append(len(args[0]))
+            return await run(function, *args)
+
+        monkeypatch.setattr(pool, "run", counted)
+        links = await Engine(store, pool).links(first)
+    assert links.forks == tuple(forks)
+    assert asked == [3, 3, 2]
