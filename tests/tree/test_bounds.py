@@ -333,12 +333,13 @@ def test_a_file_under_another_number_is_told_of_changes(sample: SampleStore, pla
 async def test_links_of_many_threads_are_asked_for_in_pieces(
     sample: SampleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker is asked for some logs at a time, since what is sent to it is in memory as a whole; all are known then."""
+    """A worker is asked for some logs at a time, since what is sent to it is held as a whole; all are known then."""
     monkeypatch.setattr(engine, "FEW", 2)
     monkeypatch.setattr(engine, "_PIECE", 3)
     first = sample.add(0)
     forks = [sample.add(number, forked_from_id=first) for number in range(1, 8)]
     store = ThreadStore(str(sample.root), Spool(str(tmp_path / "spool")))
+    assert len(store.thread_ids()) == 8
     asked: list[int] = []
     async with open_pool(worker.Place(store.root, str(tmp_path / "spool"))) as pool:
         run = pool.run
