@@ -545,6 +545,8 @@ class ThreadStore:
 
     def _index_names(self) -> dict[str, str]:
         try:
+            if not self._states.basis(SESSION_INDEX).ino:
+                return {}
             descriptor = open_regular(self.root, SESSION_INDEX)
         except (OSError, UnreadableError):
             return {}
