@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -48,7 +48,7 @@ __all__ = ["Links", "ThreadStore", "Times"]
 SELECTION = frozenset({View.THREAD, View.PROBLEMS, View.LINEAGE})
 #: Views that also tell what happened in generations that no longer count.
 _OF_GENERATIONS = frozenset({View.USAGE, View.DROPPED, View.DROPPED_TURNS})
-_TIMES = 200_000  # threads whose times are remembered, about 200 bytes each
+_TIMES = 8192  # threads whose times are remembered, about 200 bytes each
 _TIME = struct.Struct("<QQQqq")  # device, inode, size and mtime of the file, time of the last record
 _TAILS = (4 << 10, 64 << 10)  # bytes at the end of a log in which the last time is looked for
 _TALLIES = 50_000  # threads of which is remembered what they add to statistics, about 1 KiB each
@@ -97,7 +97,12 @@ class ThreadStore:
 
     def refresh(self, *, anew: bool = False) -> set[str]:
         """Look for rollouts that came or went; the threads that they belong to. `anew`: whatever is remembered."""
-        return self._catalog.refresh(anew=anew)
+        touched = self._catalog.refresh(anew=anew)
+        for thread_id in touched:
+            if thread_id not in self._catalog.threads:
+                self._times.pop(thread_id, None)
+                self._tallied.pop(thread_id, None)
+        return touched
 
     @property
     def version(self) -> int:
@@ -565,8 +570,7 @@ class ThreadStore:
         if not self._neighbours.is_fresh(self._catalog.version):
             unread = self.unread_heads()
             self.learn_edges(unread, self.edges(unread))
-            heads = {key: self.head(key) for key in self._catalog.threads}
-            self._neighbours.arrange(heads, self._catalog.version)
+            self._neighbours.arrange(_Heads(self), self._catalog.version)
         return self._neighbours.links(thread_id, head)
 
     def unread_heads(self) -> list[RolloutFile]:
@@ -585,6 +589,25 @@ class ThreadStore:
     def learn_edges(self, rollouts: list[RolloutFile], found: Edges) -> None:
         """Take over what `edges` has found out about these rollouts."""
         self._neighbours.learn(rollouts, found)
+
+
+class _Heads(Mapping[str, RolloutFile]):
+    """The selected rollout of each thread, found when it is asked for: there may be 100,000."""
+
+    def __init__(self, store: ThreadStore) -> None:
+        self._store = store
+
+    def __getitem__(self, thread_id: str) -> RolloutFile:
+        return self._store.head(thread_id)
+
+    def __contains__(self, thread_id: object) -> bool:
+        return thread_id in self._store
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._store.thread_ids())
+
+    def __len__(self) -> int:
+        return len(self._store.thread_ids())
 
 
 def rendered(projection: Projection) -> bytes:
