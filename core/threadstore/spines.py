@@ -15,6 +15,7 @@ from threadstore.errors import StoreError
 from threadstore.index import Kept
 from threadstore.names import RolloutFile, brief_name
 from threadstore.projection import Basis
+from threadstore.secrets import without_secrets
 from threadstore.store import ThreadStore
 from threadstore.summaries import LONGEST, Opening, as_kept
 from threadstore.times import parse_time
@@ -65,11 +66,11 @@ def _spine(store: ThreadStore, thread_id: str, kept: Kept | None, *, whole: bool
             if len(rollouts) > 1:  # of which one may have come or gone since
                 opening = opening._replace(created=store.created(thread_id) or opening.created)
             now = _Now(kept.made_from[0], kept.last_record_ns, kept.cwd, kept.model)
-            return _made(rollouts, opening, now, is_whole=True)
+            return _made(store, thread_id, opening, now, is_whole=True)
         file = store.status(store.head(thread_id))
         now = _Now(file, store.times(thread_id).mtime_ns, None, None)
         opening = store.opening(thread_id)
-        return _made(rollouts, opening, _read(store, thread_id, now) if whole else now, is_whole=whole)
+        return _made(store, thread_id, opening, _read(store, thread_id, now) if whole else now, is_whole=whole)
     except KeyError:
         return None
     except (StoreError, OSError):
@@ -89,18 +90,19 @@ def _closed(store: ThreadStore, thread_id: str) -> Spine | None:
     """That of a file that can't be read, which is a thread, too; None when it is gone."""
     try:
         file = store.status(store.head(thread_id))
-        return _made(store.rollouts(thread_id), _UNKNOWN, _Now(file, file.mtime_ns, None, None), is_whole=True)
+        return _made(store, thread_id, _UNKNOWN, _Now(file, file.mtime_ns, None, None), is_whole=True)
     except (KeyError, StoreError, OSError):
         return None
 
 
-def _made(rollouts: tuple[RolloutFile, ...], opening: Opening, now: _Now, *, is_whole: bool) -> Spine:
+def _made(store: ThreadStore, thread_id: str, opening: Opening, now: _Now, *, is_whole: bool) -> Spine:
+    words = (opening.words or "")[:LONGEST]
     return Spine(
-        began_ns=began(opening.created, rollouts),
+        began_ns=began(opening.created, store.rollouts(thread_id)),
         last_ns=now.last_ns,
         size=now.file.size,
         mtime_ns=now.file.mtime_ns,
-        words=brief_name(opening.words[:LONGEST]) if opening.words else "",
+        words=brief_name(words if store.mask is None else without_secrets(words)) if words else "",
         branch=as_kept(opening.branch),
         cwd=now.cwd,
         model=now.model,
