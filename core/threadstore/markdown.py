@@ -53,7 +53,7 @@ def beginning(text: str) -> str:
     """What a text begins with that was cut somewhere: up to the end of a line, or else of a word, if one is near."""
     near = text[-_BORDER:]
     at = near.rfind("\n") + 1 or len(near.rstrip(_IN_WORDS))
-    return text[: len(text) - len(near) + at] if at else text
+    return text[: len(text) - len(near) + at].rstrip("\n") if at else text
 
 
 def _end(text: str) -> str:

@@ -115,9 +115,9 @@ _KINDS: Final = (
 _EDGE: Final = re.compile(rb"-----(BEGIN|END)[ A-Z0-9]{0,60}?PRIVATE KEY(?: BLOCK)?-----")
 _WORD: Final = re.compile(rb"[A-Za-z0-9+/=]++")
 _NAMED: Final = 1000  # characters that a name is made of, at most
-#: A long word with a digit in it, a URL with a password, what is said to be one, a key in several lines.
+#: A long word with a digit or capitals in it, a URL with a password, what is said to be one, a key in several lines.
 _MAYBE: Final = re.compile(
-    r"(?=[\w.:@~+/=-]*[0-9])[\w.:@~+/=-]{16,}|\S*://\S*:\S*@\S*|-----BEGIN.*"
+    r"(?=[\w.:@~+/=-]*(?:[0-9]|[a-z][A-Z]))[\w.:@~+/=-]{16,}|\S*://\S*:\S*@\S*|-----BEGIN.*"
     r"|(?i:authorization\W.*|bearer\s+\S+|(?:passw\w*|secret\w*|token|key)\W{0,3}[:=]\s*\S+)",
     re.ASCII | re.DOTALL,
 )
@@ -174,17 +174,14 @@ def _is_body(words: list[tuple[int, int]], start: int, end: int) -> bool:
 
 def _reach(words: list[tuple[int, int]], edge: int) -> int:
     """How far the lines of a key reach from one of its edges, of which the far end is missing; `edge` where there are
-    none. Its last two may be short, whichever end that is.
+    none. Two of them may be short: its last one, and the `n` of a new line in JSON.
     """
     at, short, end = edge, 0, edge
     for start, stop in words:
         if start - at > _GAP:
             break
-        if stop - start < _LINE:
-            short += 1
-            if short > 2:
-                break
-        elif short and end != edge:
+        short += stop - start < _LINE
+        if short > 2:
             break
         at = stop
         end = stop if stop - start >= _LINE or end != edge else end
