@@ -65,9 +65,10 @@ def _end(text: str) -> str:
 
 def harmless(text: str) -> str:
     """The text with pictures or U+FFFD in place of what would steer a terminal or the order of the characters."""
+    text = text.replace("\r\n", "\n").replace("\x1b", "\u241b")  # what is in many texts that have nothing else
     if text.replace("\n", "").replace("\t", "").isprintable():  # the same asked ten times faster
         return text
-    return _HOSTILE.sub(_picture, text.replace("\r\n", "\n"))
+    return _HOSTILE.sub(_picture, text)
 
 
 def _picture(found: re.Match[str]) -> str:
