@@ -46,7 +46,13 @@ class Appender:
             name = self._plain(rollout, folder)
             size = folder.size(name)
             recorder = Recorder(
-                name, ordinal=ordinal, create=False, durability=self._durability, again=False, folder=folder
+                name,
+                ordinal=ordinal,
+                create=False,
+                durability=self._durability,
+                again=False,
+                apart=True,
+                folder=folder,
             )
             try:
                 recorder.append(records)

@@ -44,6 +44,7 @@ class Mode(IntEnum):
     HALF_FAIL = 8
     HALF_FULL = 9
     HALF_KILL = 10
+    HALF_LOST = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def _work(job: Job, pipe: int) -> None:
     """In the child: do it and report."""
     shim = ctypes.CDLL(None)
     report: Json
-    shim.shim_arm(int(job.mode), job.number, job.error, None)
+    shim.shim_arm(int(job.mode), job.number, job.error, 0)
     try:
         run(job.home, job.thread_id, job.operation, job.argument)
         report = {"status": "done"}
