@@ -2,10 +2,9 @@
 
 One write is one request, and the same again is another one.  Only after a write that failed it isn't, because Python
 repeats that when it closes the file, however late that is: so a handle remembers what it was asked last, and the same
-bytes after an error get the same error, unless its answer was read in between; who opens the file anew means it, too.
-No program repeats a write that succeeded.  A summary
-is what is written over a handle until its answer is read, or the handle is closed (see `texts`).  Blanks ask for
-nothing; when nothing else has come by then, that is the answer, so that an older one isn't taken for it.
+bytes after an error get the same error once, unless its answer was read in between.  No program repeats a write that
+succeeded.  A summary is what is written over a handle until its answer is read, or the handle is closed (see `texts`).
+Blanks ask for nothing; when nothing else has come by then, that is the answer, so that an older one isn't taken for it.
 
 People act on what they have seen.  So a handle knows the state that the thread was in when it was opened, and after
 each answer the state that the answer is about: a request to change a thread that has changed since is refused.
@@ -76,7 +75,8 @@ class _Handle:
     """`payload` and `result` are the last request and what came of it; `seen` is the thread as who uses the handle
     knows it, None for any; `text` a summary that has not ended; `blank` white space, while nothing else was written;
     `refused` the first piece of a text that was refused, of which the rest may follow; `unread` says that the answer to
-    the last request was not read; `content` what is being read, and `origin` the offset at which it begins.
+    the last request was not read, `repeated` that it failed and was written again; `content` is what is being read, and
+    `origin` the offset at which it begins.
     """
 
     thread: str
@@ -90,6 +90,7 @@ class _Handle:
     refused: bytes | None = None
     blank: bytes = b""
     unread: bool = False
+    repeated: bool = False
     content: bytes | None = None
     origin: int = 0
 
@@ -242,7 +243,8 @@ class ControlFiles:
     async def _request(self, handle: _Handle, offset: int, data: bytes) -> Result | None:
         if handle.text is not None:
             return await self._continue(handle, handle.text, data)
-        if handle.result is not None and handle.result.code and handle.payload == data:
+        if handle.result is not None and handle.payload == data and _is_echo(handle.result, repeated=handle.repeated):
+            handle.repeated = True
             return handle.result
         if handle.refused not in (None, data):
             return refusal(Request(handle.file), handle.thread, errno.EINVAL, _REST)
@@ -297,7 +299,7 @@ class ControlFiles:
         """Remember what came of a request, and let everybody know."""
         handle.payload, handle.result, handle.job = data, result, job
         handle.blank = b""
-        handle.unread = not result.code
+        handle.unread, handle.repeated = not result.code, False
         if handle.seen is not None:
             handle.seen = result.seen or self._look(handle)
         if job is None:
@@ -533,3 +535,8 @@ _REST = (
 
 def _refused(handle: _Handle, error: RefusedError) -> Result:
     return refusal(Request(handle.file), handle.thread, error.code, error.message)
+
+
+def _is_echo(result: Result, *, repeated: bool) -> bool:
+    """True when the same bytes again are the repetition of a write that failed, and not another attempt."""
+    return result.code != 0 and not (repeated and result.certain)

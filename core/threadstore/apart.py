@@ -3,7 +3,8 @@
 The kernel looks for a SIGKILL between the pages of one write(2), so a process that is killed while it appends can leave
 a part of a record. Therefore what must be there as a whole or not at all is written by a process that exists for this
 one write: a copy of ours in a session of its own, which nobody has a reason to kill. It also has our locks, which are
-those of an open file and not of a process, until the write is done.
+those of an open file and not of a process, until the write is done; but no pipe, at the other end of which somebody may
+wait for our end.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import stat
 from contextlib import suppress
 
 from threadstore.files import write
@@ -41,10 +43,20 @@ def _write_and_exit(descriptor: int, data: bytes) -> None:
     code = errno.EIO
     try:
         os.setsid()
+        _close_pipes()
         _, error = write(descriptor, data)
         code = 0 if error is None else error.errno or code
     finally:
         os._exit(code)
+
+
+def _close_pipes() -> None:
+    with suppress(OSError):  # no /proc
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):  # that of the listing itself
+                mode = os.fstat(int(name)).st_mode
+                if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+                    os.close(int(name))
 
 
 def _error(status: int) -> OSError:

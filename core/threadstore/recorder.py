@@ -121,6 +121,7 @@ class Recorder:
         self._durability = durability
         self._again = again
         self._apart = apart
+        self.handed = b""  # what was handed over apart, or may have been, with the newline before it
         self._pending: deque[Draft] = deque()
         self._descriptor = -1
         self._unended = False  # the last record lacks nothing but its newline
@@ -199,6 +200,7 @@ class Recorder:
             self._open()
         while self._pending:
             batch = self._batch(sys.maxsize if self._apart else _BATCH)
+            self.handed += batch if self._apart else b""
             done, error = (write_apart if self._apart else write)(self._descriptor, batch)
             self._unsynced = self._unsynced or done > 0
             self._unended = done > 0 and batch[done : done + 1] == b"\n"
@@ -252,6 +254,7 @@ class Recorder:
         self._create = False
         size = os.fstat(self._descriptor).st_size
         if size and pread_exactly(self._descriptor, 1, size - 1) != b"\n":
+            self.handed += b"\n" if self._apart else b""
             write_all(self._descriptor, b"\n")
             self._unsynced = True
         self._unended = False

@@ -44,14 +44,18 @@ def append(path: Path, data: bytes) -> tuple[int, OSError | None]:
 
 
 def test_a_master_that_is_killed(path: Path, tmp_path: Path) -> None:
-    """All of it is there in the end, however much there was at that moment, and the lock is held until then."""
+    """All of it is there in the end, however much there was at that moment, and the lock is held until then. Who waits
+    for the end of its output doesn't wait for that.
+    """
     lock = tmp_path / "lock"
     for _ in range(20):
         path.write_bytes(b"before\n")
-        with subprocess.Popen([sys.executable, "-c", _MASTER, lock, path]) as master:
+        with subprocess.Popen([sys.executable, "-c", _MASTER, lock, path], stdout=subprocess.PIPE) as master:
             while path.stat().st_size == len(b"before\n"):
                 time.sleep(0.0002)
             master.kill()
+            assert master.stdout is not None
+            assert master.stdout.read() == b""
         was_writing = path.stat().st_size < _LENGTH
         with lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -29,6 +29,8 @@ from tests.operations.driver import run
 
 Json = dict[str, Any]
 
+_PR_SET_CHILD_SUBREAPER = 36
+
 
 class Mode(IntEnum):
     """What happens at the counted call; `shim.c` describes them."""
@@ -153,11 +155,15 @@ def _serve(request: Json) -> list[Json]:
         os.waitpid(child, 0)
         report = json.loads(told) if told else {"status": "killed"}
         reports.append(report | {"seconds": time.monotonic() - begun})
+    with suppress(ChildProcessError):  # those whose master was killed are ours now
+        while True:
+            os.waitpid(-1, 0)
     return reports
 
 
 def main() -> None:
     """Serve until the standard input ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     gc.freeze()  # a child doesn't copy what it only looks at
     for line in sys.stdin.buffer:
         print(json.dumps(_serve(json.loads(line))), flush=True)

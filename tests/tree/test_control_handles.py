@@ -165,16 +165,19 @@ async def test_the_same_request_again_is_another_one(desk: Desk, file: str, data
 
 
 async def test_a_failed_request_can_be_tried_again(desk: Desk) -> None:
-    """Python repeats it when it closes the file, which is no other attempt; who opens it anew means it."""
+    """Python repeats it when it closes the file, which is no other attempt; who repeats it once more, or opens the file
+    anew, means it.
+    """
     desk.engine.answer = lambda request: refusal(request, THREAD, errno.EBUSY, "busy.")
     handle = desk.files.open(THREAD, "revert")
     assert await desk.write(handle, b"before 1") == errno.EBUSY
     desk.engine.answer = None
     assert await desk.write(handle, b"before 1") == errno.EBUSY
     assert len(desk.engine.asked) == 1
-    await desk.files.release(handle)
     assert await desk.write(desk.files.open(THREAD, "revert"), b"before 1") == 0
     assert len(desk.engine.asked) == 2
+    assert await desk.write(handle, b"before 1") == 0
+    assert len(desk.engine.asked) == 3
 
 
 @pytest.mark.parametrize("certain", [True, False])
