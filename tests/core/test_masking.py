@@ -8,13 +8,21 @@ import random
 import subprocess
 import sys
 import uuid
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from threadstore import index
+from threadstore.index import IndexReader
+from threadstore.indexing import Indexer
 from threadstore.markdown import cut
 from threadstore.masking import Masker, MaskingError
 from threadstore.secrets import without_secrets
+from threadstore.spines import spines
+from threadstore.spool import Spool
+from threadstore.store import ThreadStore
 
+from tests.core.logs import THREAD, Log, Store, user
 from tests.keys import KEYS, pieces, shown
 
 #: How people, programs and JSON texts write what they quote.
@@ -179,3 +187,22 @@ def test_a_damaged_folder(tmp_path: Path, patterns: Path) -> None:
         (folder / file.name).write_bytes(file.read_bytes()[:-1000])
         (folder / file.name).chmod(0o600)
     assert b"[masked: " in Masker(str(folder))(shown("groq").encode())
+
+
+def test_names_from_the_index(tmp_path: Path) -> None:
+    """The index keeps both names, and whoever reads it takes its own."""
+    home = tmp_path / "home"
+    Store(home, Log(paginated=True).start("a").item(user("x")).said(f"look at {shown('groq')}", "a").complete("a"))
+    path = index.place(str(tmp_path / "index"), str(home))
+    with closing(Indexer(ThreadStore(str(home), Spool(str(tmp_path / "spool"))), path)) as indexer:
+        indexer.advance("", 60.0)
+    names = []
+    for mask in (None, bytes):
+        store = ThreadStore(str(home), Spool(str(tmp_path / "spool")), index=IndexReader(path), mask=mask)
+        store.refresh()
+        assert store.kept([THREAD])
+        (spine,) = spines(store, [THREAD], whole=True)
+        assert spine is not None
+        names.append(spine.words)
+    assert names[0].startswith("look_at_gsk")
+    assert names[1] == "look_at"
