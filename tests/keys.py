@@ -48,7 +48,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "aws-json": (_key("", 40), '"SecretAccessKey": "{}"'),
     "bearer": (_key("", 40), "Authorization: Bearer {}"),
     "basic": (base64.b64encode(b"somebody:a long word").decode(), "authorization: Basic {}"),
-    "url": ("c0rrect-horse!", "postgres://somebody:{}@db.example.com:5432/things"),
+    "url": ("c0rrect-horse!", "postgres://somebody" + ":{}@db.example.com:5432/things"),
     "jwt": (_jwt(), "{}"),
     "slack": (_key("xo" + "xb-123456789012-123456789012-", 24), "{}"),
     "slack-hook": (
