@@ -21,7 +21,7 @@ import signal
 import string
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import pyfuse3
@@ -30,6 +30,7 @@ from threadstore import databases
 from threadstore.errors import StoreError
 from threadstore.filestates import RememberedStates
 from threadstore.index import IndexReader
+from threadstore.masking import Masker
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
@@ -39,6 +40,7 @@ from rolloutfs import (
     indexing,
     journal,
     logs,
+    masks,
     notify,
     passthrough,
     readme,
@@ -83,13 +85,14 @@ class Request:
     with_index: bool = True
     passthrough: bool = False
     zone: str = "UTC"
+    mask_secrets: bool = False
 
     @classmethod
     def of(cls, store: str, mountpoint: str, settings: MountSettings) -> Request:
         """A mount with settings from the command line, the environment and the config."""
         options = frozenset({"allow_other"} if settings.allow_other else ())
         how = (settings.foreground, settings.replace, options, settings.read_only, settings.index, settings.passthrough)
-        return cls(store, mountpoint, *how, zone=settings.zone)
+        return cls(store, mountpoint, *how, zone=settings.zone, mask_secrets=settings.mask_secrets)
 
 
 def mount(request: Request, say: Callable[[str], None]) -> None:
@@ -101,6 +104,8 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
     logs.to_terminal()
     manager = notify.take()
     zones.find(request.zone)
+    if request.mask_secrets:
+        masks.check()
     root = checks.store_root(request.store)
     checks.fuse()
     place = checks.mountpoint(request.mountpoint, root, replace=request.replace)
@@ -113,7 +118,8 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
             say("There is no folder for operations.jsonl ($XDG_STATE_HOME): it is kept until the unmount.")
         states = RememberedStates(root)
         index = indexing.place(root, root, place) if request.with_index else None
-        store = _open_store(root, spool.path, states, index)
+        mask = Masker(masks.folder(root, place)) if request.mask_secrets else None
+        store = _open_store(root, spool.path, states, index, mask)
         server = _Server(store, states, spool, place, Journal(kept), request, index)
     except BaseException:
         spool.remove()
@@ -133,9 +139,9 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
         say("There is no folder for a log ($XDG_STATE_HOME): the server writes none.")
 
 
-def _open_store(root: str, spool: str, states: RememberedStates, index: str | None) -> ThreadStore:
+def _open_store(root: str, spool: str, states: RememberedStates, index: str | None, mask: Masker | None) -> ThreadStore:
     try:
-        return ThreadStore(root, Spool(spool), states, None if index is None else IndexReader(index))
+        return ThreadStore(root, Spool(spool), states, None if index is None else IndexReader(index), mask)
     except StoreError as error:
         raise MountError(error.message, Exit.STORE) from error
 
@@ -157,7 +163,8 @@ class _Server:
         self._states = states
         self._spool = spool
         zone = zones.find(request.zone)
-        self._place = Place(store.root, spool.path, index, zone)
+        patterns = masks.folder(store.root, mountpoint) if request.mask_secrets else None
+        self._place = Place(store.root, spool.path, index, zone, request.mask_secrets, patterns)
         self._engine = Engine(store, None)
         self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only, zone=zone)
         self._mountpoint = mountpoint
@@ -249,7 +256,7 @@ class _Server:
         keeping = indexing.Indexing(self._index, watched)
         self._operations.touched = keeping.note
         self._operations.searches.lagging = keeping.lagging
-        async with open_pool(self._place) as pool:
+        async with open_pool(replace(self._place, mask=False)) as pool:  # which keeps what is in the logs
             await keeping.run(pool)
 
 

@@ -79,7 +79,7 @@ class Operations(Refusing):
     ) -> None:
         super().__init__(read_only=read_only)
         files = StoreFiles(engine.store.root)
-        shelves = Shelves(zone)
+        shelves = Shelves(zone, masked=engine.store.mask is not None)
         self._shelving = Shelving(engine, shelves, self.is_watched)
         self.searches = Searches(engine, self.is_watched, zone)
         clock = Clock(engine.store, files, self.searches.time, shelves)

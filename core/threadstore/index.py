@@ -84,6 +84,7 @@ class Kept(NamedTuple):
     cwd: str | None
     model: str | None
     is_agent: bool
+    masked: str | None  # the words without what may be secret, if that is less
 
     def packed(self) -> bytes:
         """As bytes that tell when they were damaged. Raises TypeError for a path that is no text."""
