@@ -36,6 +36,7 @@ _SHELVED = frozenset({Kind.SHELF, Kind.SHELF_LINK})
 _EXACT_AT_ONCE = frozenset(
     {Kind.ROOT, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.STORE_FOLDER, Kind.TURNS_LINK, Kind.TURN_LINK}
     | {Kind.SEARCH, Kind.FINDINGS, Kind.FINDING}
+    | {Kind.LINEAGE, Kind.FORKS, Kind.AGENTS, Kind.ROLLOUTS, Kind.CURRENT}  # have the times of their thread
     | TURN_FOLDERS
     | _SHELVED
 )
@@ -162,7 +163,7 @@ class Describer:
         self._clock = clock
 
     def glance(self, node: Node) -> Attributes:
-        """For a look-up or a listing: nothing is computed that needs a look into a log."""
+        """For a look-up or a listing: nothing is computed that needs more than the end of one log."""
         ino = self._contents.inode(node)
         if node.kind is Kind.CONTROL:
             return self._control(ino, node)

@@ -480,11 +480,14 @@ class Contents:
             full = self._full.get(node.ino)
             if full is not None and full.signature == known.signature:
                 return full
-        elif not with_extents and node.kind is Kind.VIEW:  # whoever asks for the size of one will ask for the others
-            self._learn(node.thread, self._engine.project_all(node.thread))
+        # Whoever asks for the size of one derived file will ask for the others, and whoever reads one will read them.
+        made = self._engine.project_all(node.thread) if node.kind is Kind.VIEW else {}
+        if made:
+            self._learn(node.thread, made)
             known = self._outline(node)
-            if known is not None:
-                return known
+            full = None if known is None else self._full.get(node.ino) if with_extents and known.given else known
+            if known is not None and full is not None and full.signature == known.signature:
+                return full
         full = Derived.of(await self._project(node))
         self._keep(node, full)
         return full

@@ -49,6 +49,7 @@ class FullStore(Store, Protocol):
     def times(self, thread_id: str) -> Times: ...  # noqa: D102
     def outlines(self, thread_id: str) -> dict[View, Outline]: ...  # noqa: D102
     def recall(self, thread_id: str, view: View) -> Projection | None: ...  # noqa: D102
+    def recall_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
     def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
     def project_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
     def project_family(self, thread_id: str, view: FamilyView) -> Projection: ...  # noqa: D102
@@ -98,7 +99,9 @@ class Engine:
 
     def project_all(self, thread: str) -> dict[View, Projection]:
         """Every derived file of a thread that is small; nothing of another one."""
-        return self.store.project_all(thread) if self.is_small(thread) else {}
+        if not self.is_small(thread):
+            return {}
+        return self.store.recall_all(thread) or self.store.project_all(thread)
 
     async def project_turn(self, thread: str, turn: str) -> dict[str, Files]:
         """The files of a turn; of a small thread those of all turns. KeyError when there is no such turn."""

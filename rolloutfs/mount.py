@@ -49,7 +49,7 @@ from rolloutfs import (
 from rolloutfs.config import MountSettings
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
-from rolloutfs.guarding import WAITING
+from rolloutfs.guarding import REQUESTS, WAITING
 from rolloutfs.journal import Journal
 from rolloutfs.mounttable import SUBTYPE
 from rolloutfs.operations import Operations
@@ -223,7 +223,7 @@ class _Server:
                     nursery.start_soon(self._operations.notices.run)
                     if self._door is not None:
                         nursery.start_soon(self._door.attend)
-                    await nursery.start(pool.warm)
+                    await nursery.start(pool.warm, REQUESTS.total)
                     self._operations.controls.use(nursery)
                     ready()
                     try:

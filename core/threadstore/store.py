@@ -306,6 +306,14 @@ class ThreadStore:
             return None
         return Projection(extents, outline.basis, outline.generation)
 
+    def recall_all(self, thread_id: str) -> dict[View, Projection]:
+        """Every derived file of a small thread as the index has them, if that holds; else nothing."""
+        outlines = self.outlines(thread_id)
+        known = self._index.all_extents(thread_id) if outlines and self._index is not None else {}
+        if known.keys() != outlines.keys() or any(known[view].size != outlines[view].size for view in known):
+            return {}
+        return {view: Projection(known[view], one.basis, one.generation) for view, one in outlines.items()}
+
     def packed_passes(self, thread_id: str) -> dict[str, bytes]:
         """How far the passes over a thread have come that were made just now."""
         return self._projector.packed_passes(thread_id)

@@ -88,7 +88,7 @@ TABLE: list[tuple[str, dict[str, int]]] = [
     ("stat $T", {}),
     ("ls $T", {"opendir": 1, "readdir": 2, "releasedir": 1}),
     ("stat $T/turns.jsonl", {}),
-    ("cat $T/rollouts/current", {"lookup": 2, "readlink": 1, "open": 1, "getattr": 1, "read": 1, "release": 1}),
+    ("cat $T/rollouts/current", {"lookup": 2, "readlink": 1, "open": 1, "read": 1, "release": 1}),
     ("stat -L $T/rollouts/current", {"readlink": 1, "getattr": 1}),
     ("cat $T/fork", {"open": 1, "read": 2, "release": 1}),
 ]
