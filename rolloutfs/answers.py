@@ -32,9 +32,10 @@ _LINKED = frozenset(
 
 @dataclass(slots=True)
 class Kept:
-    """Of nodes of one thread, by inode number: attributes, and the children of folders."""
+    """Of nodes of one thread, by inode number: attributes, the same as bytes, and the children of folders."""
 
     entries: dict[int, EntryAttributes] = field(default_factory=dict)
+    packed: dict[int, bytes] = field(default_factory=dict)
     listings: dict[int, Listing] = field(default_factory=dict)
 
 

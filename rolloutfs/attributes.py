@@ -42,7 +42,7 @@ _EXACT_AT_ONCE = frozenset(
 )
 #: What may come, go or change without an event in the store that we could tell it from.
 _UNTOLD = frozenset(
-    {Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FORKS, Kind.AGENTS}
+    {Kind.OPERATIONS, Kind.STORE_VIEW, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK}
     | {Kind.FAMILY, Kind.FAMILY_LINK, Kind.TURN, Kind.TURN_LINK, Kind.TURN_CALLS, Kind.TURN_FILE}
     | _ASKED
     | _SHELVED

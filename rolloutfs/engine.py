@@ -134,6 +134,10 @@ class Engine:
             raise OSError(errno.EAGAIN, "The mount can't search yet")
         return await self._pool.run(worker.search, name, todo)
 
+    def has_links(self) -> bool:
+        """True when the links between threads are known, or can be read in place."""
+        return self._pool is None or len(self.store.unread_heads()) <= FEW
+
     async def links(self, thread: str) -> Links:
         """The links of a thread to others."""
         if self._pool is not None:
