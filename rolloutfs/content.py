@@ -300,6 +300,19 @@ class Contents:
             return self._handle(ino, state, version, invalidate)
         raise OSError(errno.EIO, "The content is replaced faster than it can be opened")
 
+    def open_now(self, ino: int, node: Node, who: int, invalidate: Callable[[int], None]) -> tuple[int, bool] | None:
+        """The same for a file that nobody has open and whose content is at hand; else None, and nothing has happened.
+        Errors mean the same as None.
+        """
+        if self.backings is not None or ino in self._open:
+            return None
+        version = self._at_hand(node, with_extents=True)
+        if version is None or self._is_behind(ino, node, version):
+            return None
+        state = self._open[ino] = self._begin(node, version)
+        self._retries.drop((who, node.ino))
+        return self._handle(ino, state, version, invalidate)
+
     def _is_behind(self, ino: int, node: Node, version: Version) -> bool:
         """True for content that was being made when more of it was announced."""
         told = self._announced.get(ino)
@@ -461,14 +474,25 @@ class Contents:
         return await self._look(node, with_extents=with_extents)
 
     async def _look(self, node: Node, *, with_extents: bool) -> Version:
+        version = self._at_hand(node, with_extents=with_extents)
+        if version is not None:
+            return version
+        if node.kind in _SEARCHES and self._searches is not None:
+            return Literal(await self._searches(node))
+        full = Derived.of(await self._project(node))
+        self._keep(node, full)
+        return full
+
+    def _at_hand(self, node: Node, *, with_extents: bool) -> Version | None:
+        """What the file contains now, where that can be told without waiting."""
         if node.kind is Kind.README:
             return self._readme
         if node.kind is Kind.OPERATIONS:
             return self._journal()
         if node.kind is Kind.STORE_FILE:
             return Plain.of(node.name, self._files.shown(node.name))
-        if node.kind in _SEARCHES and self._searches is not None:
-            return Literal(await self._searches(node))
+        if node.kind in _SEARCHES:
+            return None
         if node.kind is Kind.ROLLOUT:
             rollout = self._tree.rollout_names(node.thread)[node.name]
             if not rollout.compressed:
@@ -488,9 +512,7 @@ class Contents:
             full = None if known is None else self._full.get(node.ino) if with_extents and known.given else known
             if known is not None and full is not None and full.signature == known.signature:
                 return full
-        full = Derived.of(await self._project(node))
-        self._keep(node, full)
-        return full
+        return None
 
     def _outline(self, node: Node) -> Derived | None:
         """What is known of a derived file and holds."""

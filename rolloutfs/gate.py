@@ -6,6 +6,7 @@ copy:
 
     OPENDIR      ENOSYS, once: from then on the kernel opens folders by itself and keeps their names (FOPEN_CACHE_DIR)
     READDIRPLUS  answered, see `listings`
+    plain ones   answered, too, see `atonce`: on the way through libfuse they would cost twice as much
     others       put into a socket, which takes the place of libfuse's descriptor until they were read from it
 
 Between that and the first line of a handler runs nothing of Python's, so answers go to the device itself. What libfuse
@@ -19,6 +20,7 @@ import contextlib
 import errno
 import logging
 import os
+import select
 import socket
 import struct
 import threading
@@ -28,6 +30,7 @@ from typing import Any, Final, Protocol
 import trio
 from pyfuse3 import FUSEError
 
+from rolloutfs.atonce import HEADER, SILENCE, AtOnce, Store
 from rolloutfs.guarding import REQUESTS, WAITING
 from rolloutfs.worker import code_of
 
@@ -37,7 +40,6 @@ log = logging.getLogger(__name__)
 _IN = struct.Struct("=IIQQ")  # length, opcode, unique, inode, …
 _OUT = struct.Struct("=IiQ")  # length, error, unique
 _READ_IN = struct.Struct("=QQI")  # handle, offset, size, …; behind the header of a request
-_HEADER: Final = 40  # bytes of a request's header
 _OPENDIR, _READDIRPLUS = 27, 44
 _LARGEST: Final = (1 << 20) + 8192  # bytes of a message
 _ROOM: Final = 4 << 20  # bytes in the socket, where we may
@@ -46,7 +48,7 @@ _DEVICE: Final = os.makedev(10, 229)  # /dev/fuse
 _FIRST_DESCRIPTORS: Final = 256  # of which one is that of a new mount
 
 
-class Folders(Protocol):
+class Folders(Store, Protocol):
     """Who knows what is in a folder. Both raise what `code_of` takes."""
 
     def list_now(self, inode: int, offset: int, size: int) -> bytes | None:
@@ -75,12 +77,15 @@ class Gate:
         """Stand before libfuse, whose descriptor this is."""
         self._libfuse = descriptor
         self._folders = folders
+        self._table = AtOnce(folders).table
         self.device = os.dup(descriptor)
         self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.suppress(OSError):  # what there is will do
             self._ours.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_SNDBUFFORCE", 32), _ROOM)
         self._buffer = bytearray(_LARGEST)
         self._view = memoryview(self._buffer)
+        self._poll = select.poll()
+        self._poll.register(self._ours, select.POLLIN)
         self._is_detour = False
         self._long = 0  # bytes of the message in the file that stands for the device
         self._start: Callable[..., None] | None = None
@@ -98,13 +103,33 @@ class Gate:
             return error.errno not in _NOBODY  # libfuse meets the same error, and knows what to do
         _, opcode, unique, inode = _IN.unpack_from(self._buffer)
         if opcode == _READDIRPLUS:
-            _, offset, size = _READ_IN.unpack_from(self._buffer, _HEADER)
+            _, offset, size = _READ_IN.unpack_from(self._buffer, HEADER)
             self._list(unique, inode, offset, size)
             return False
         if opcode == _OPENDIR:
             self._answer(unique, errno.ENOSYS)
             return False
+        if opcode in self._table and self._is_answered(opcode, unique, inode, self._view[:length]):
+            return False
         self._forward(self._view[:length])
+        return True
+
+    def _is_answered(self, opcode: int, unique: int, inode: int, message: memoryview) -> bool:
+        """Answer a request if that is plain."""
+        name, answer = self._table[opcode]
+        try:
+            data = answer(inode, message)
+        except FUSEError as error:
+            self._answer(unique, error.errno)
+        except Exception as error:  # noqa: BLE001  the handler meets it, too, and knows what to do
+            log.debug("%s of %d is not plain: %r", name, inode, error)
+            return False
+        else:
+            if data is None:
+                return False
+            if data is not SILENCE:
+                self._answer(unique, 0, data)
+        REQUESTS[name] += 1
         return True
 
     def settle(self) -> bool:
@@ -114,9 +139,8 @@ class Gate:
             left = [os.pread(self._libfuse, _LARGEST, self._long)] if self._long else []
             self._long = 0
             os.dup2(self.device, self._libfuse, inheritable=False)
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    left.append(self._ours.recv(_LARGEST, socket.MSG_DONTWAIT))
+            while self._poll.poll(0):
+                left.append(self._ours.recv(_LARGEST))
             for message in filter(None, left):
                 self._hand_on(message)
         return False

@@ -69,6 +69,7 @@ _LISTED = frozenset(
 )  # whose names come from the store
 _APART = frozenset({ROOT, README})  # what is known of these doesn't depend on which threads there are
 _ERROR = b"user.rolloutfs.error"  # the extended attribute of control files
+_READ = frozenset({Kind.VIEW, Kind.ROLLOUT, Kind.STORE_FILE})  # what is read most
 _LIVELY = 1024  # threads of which it is remembered when they changed
 _LINKED = 50_000  # folders whose names follow from links that the kernel may keep the names of
 
@@ -224,6 +225,65 @@ class Operations(Refusing):
     async def releasedir(self, fh: FileHandleT) -> None:
         """Drop a snapshot."""
         self._listings.pop(fh, None)
+
+    # What is answered at once, see `atonce`
+
+    def lookup_now(self, parent_inode: int, name: bytes) -> bytes | None:
+        """An entry that is known."""
+        parent = self._node(parent_inode)
+        if self.controls.ending or parent.kind not in (Kind.THREAD, Kind.THREADS) or is_stray(parent, FileNameT(name)):
+            return None
+        self._look(parent_inode)
+        text = os.fsdecode(name)
+        if parent.kind is Kind.THREADS and text not in self._engine.store and is_thread_id(text):
+            return None
+        try:
+            node = self.tree.lookup(parent, text)
+        except KeyError:
+            raise FUSEError(errno.ENOENT) from None
+        entry = self._answers.of(node).packed.get(node.ino)
+        if entry is not None:
+            self.tree.remember(node)
+            self.notices.told(node.ino)
+        return entry
+
+    def getattr_now(self, inode: int) -> bytes | None:
+        """Attributes that are known."""
+        if self.controls.ending:
+            return None
+        self._look(inode)
+        return self._answers.of(self._node(inode)).packed.get(inode)
+
+    def readlink_now(self, inode: int) -> bytes | None:
+        """The target of a link that follows from one thread."""
+        node = self._node(inode)
+        if node.kind not in (Kind.CURRENT, Kind.TURNS_LINK, Kind.ROOT_LINK):
+            return None
+        self._look(inode)
+        return os.fsencode(self.tree.target(node))
+
+    def open_now(self, inode: int, flags: int, pid: int) -> tuple[int, bool] | None:
+        """A handle for reading a file whose content is at hand, and whether the kernel may keep its pages."""
+        node = self._node(inode)
+        if self.controls.ending or node.kind not in _READ or flags & (os.O_ACCMODE | os.O_TRUNC):
+            return None
+        self._look(inode)
+        return self.contents.open_now(inode, node, pid, self.notices.give)
+
+    def read_now(self, handle: int, offset: int, size: int) -> bytes | None:
+        """Bytes of a file that isn't a control file."""
+        return None if handle >= handles.FIRST else self.contents.read(handle, offset, size)
+
+    def release_now(self, handle: int) -> bytes | None:
+        """Close a file that isn't a control file."""
+        if handle >= handles.FIRST:
+            return None
+        self.contents.release(handle)
+        return b""
+
+    def forget_now(self, inode: int, lookups: int) -> None:
+        """Drop what was remembered for the kernel."""
+        self.tree.forget(inode, lookups)
 
     # Folders of which the kernel keeps the names, see `gate` and `listings`
 
