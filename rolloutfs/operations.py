@@ -169,10 +169,7 @@ class Operations(Refusing):
         if entry is None or not entry.attr_timeout:
             is_shown = node.is_link or (node.kind is Kind.SHELF and "/" in node.name)
             links = await self._links(node) if is_shown else None
-            attributes = await self._describer.measure(inode, node, links)
-            entry = self._noted(kept, node, attributes)
-            if self._keeps_names and attributes.attr_seconds and self._may_keep(node, attributes):
-                kept.packed[node.ino] = listings.packed(attributes, self._uid, self._gid, BLOCK)
+            entry = self._noted(kept, node, await self._describer.measure(inode, node, links))
         return entry
 
     @guarded
@@ -691,6 +688,8 @@ class Operations(Refusing):
         entry = self._entry(attributes)
         if self._may_keep(node, attributes):
             kept.entries[node.ino] = entry
+            if self._keeps_names and attributes.attr_seconds:
+                kept.packed[node.ino] = listings.packed(attributes, self._uid, self._gid, BLOCK)
         return entry
 
     def _may_keep(self, node: Node, attributes: Attributes) -> bool:
