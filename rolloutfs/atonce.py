@@ -42,7 +42,7 @@ class AtOnce:
         self._store = store
         self.table: dict[int, tuple[str, Callable[[int, memoryview], bytes | None]]] = {
             _LOOKUP: ("lookup", self._lookup),
-            _FORGET: ("forget", self._forget),
+            _FORGET: ("forget", self._forget),  # not counted
             _GETATTR: ("getattr", self._getattr),
             _READLINK: ("readlink", self._readlink),
             _OPEN: ("open", self._open),

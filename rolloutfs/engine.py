@@ -99,9 +99,8 @@ class Engine:
 
     def project_all(self, thread: str) -> dict[View, Projection]:
         """Every derived file of a thread that is small; nothing of another one."""
-        if not self.is_small(thread):
-            return {}
-        return self.store.recall_all(thread) or self.store.project_all(thread)
+        known = self.store.recall_all(thread)
+        return known or (self.store.project_all(thread) if self.is_small(thread) else {})
 
     async def project_turn(self, thread: str, turn: str) -> dict[str, Files]:
         """The files of a turn; of a small thread those of all turns. KeyError when there is no such turn."""

@@ -127,8 +127,9 @@ class Gate:
         else:
             if data is None:
                 return False
-            if data is not SILENCE:
-                self._answer(unique, 0, data)
+            if data is SILENCE:
+                return True
+            self._answer(unique, 0, data)
         REQUESTS[name] += 1
         return True
 

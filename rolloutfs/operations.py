@@ -382,7 +382,10 @@ class Operations(Refusing):
         stirred = self._stirred.get(folder.thread)
         if stirred is not None and time.monotonic() - stirred < freshness.QUIET:
             return True
-        mtime, _ = self._clock.of_thread(folder.thread)
+        try:
+            mtime, _ = self._clock.of_thread(folder.thread)
+        except KeyError:  # gone meanwhile
+            return True
         return self._describer.patience.seconds(mtime) < freshness.QUIET
 
     def _look_at_links(self) -> None:
