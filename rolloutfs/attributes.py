@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from threadstore.errors import StoreError
@@ -174,6 +174,22 @@ class Describer:
             return self._made(ino, node, told)
         told = self._contents.announced(ino) or Announced(0, 0, 0)
         return self._made(ino, node, told, freshness.UNKNOWN)
+
+    def glance_all(self, thread: str, nodes: Sequence[Node]) -> list[Attributes]:
+        """The same for those derived files of one thread about which there is nothing to think, in a fraction of the
+        time.
+        """
+        times = self._clock.of_thread(thread)
+        seconds = self.patience.seconds(times[0])
+        mode = stat.S_IFREG | Announced(0, *times).mode
+        return [
+            Attributes(
+                *(node.ino, mode, 1, told.size, *times),
+                freshness.CHANGING if node.view in SELECTION else seconds,
+                seconds,
+            )
+            for node, told in self._contents.glance_all(nodes, times)
+        ]
 
     async def measure(self, ino: int, node: Node, links: Links | None) -> Attributes:
         """Exact, for `stat`."""

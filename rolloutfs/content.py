@@ -24,7 +24,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -262,6 +262,29 @@ class Contents:
             path = rollout.path
         version = Plain.of(path, self._files.shown(path))
         return self._tell(ino, node, version, version.size)
+
+    def glance_all(self, nodes: Sequence[Node], times: tuple[int, int]) -> list[tuple[Node, Announced]]:
+        """The same for derived files of one thread with these times, where they are plain: known, lasting, never shown
+        under another number, and open nowhere. Each set of files that some are made from is looked at once.
+        """
+        told: list[tuple[Node, Announced]] = []
+        looked: dict[int, bool] = {}
+        for node in nodes:
+            if node.ino in self._open or node.ino in self._highest:
+                continue
+            known = self._known.get(node.ino)
+            if known is None and self._ask_index(node.thread):
+                known = self._known.get(node.ino)
+            if known is None:
+                continue
+            basis = known.projection.basis
+            if id(basis) not in looked:
+                looked[id(basis)] = bool(basis) and self._engine.store.is_current(node.thread, known.projection)
+            if looked[id(basis)]:
+                announced = Announced(known.size, *times)
+                self._announced.put(node.ino, announced)
+                told.append((node, announced))
+        return told
 
     def _tell(self, ino: int, node: Node, version: Version, size: int) -> Announced:
         mode = version.mode if node.kind is Kind.STORE_FILE and isinstance(version, Plain) else 0o400

@@ -325,6 +325,8 @@ class Operations(Refusing):
         folder, listing = stream.folder, stream.listing
         names, parts = listing.names, []
         kept, kind, thread = self._answers.of(folder), folder.kind, folder.thread
+        if kind is Kind.THREAD and start == 0 and self.is_watched():
+            self._learn_files(thread, kept)
         for number in range(start, len(names) + listings.DOTS):
             offset = stream.position(number + 1)
             if number < listings.DOTS:
@@ -353,6 +355,12 @@ class Operations(Refusing):
         if not parts:
             self._finish(stream)
         return b"".join(parts)
+
+    def _learn_files(self, thread: str, kept: Kept) -> None:
+        """What `_packed` would say of the derived files of a thread, where that is plain."""
+        nodes = [node for node in self.tree.views(thread) if node.ino not in kept.packed]
+        for told in self._describer.glance_all(thread, nodes) if nodes else ():
+            kept.packed[told.ino] = listings.packed(told, self._uid, self._gid, BLOCK)
 
     def _packed(self, kept: Kept, node: Node) -> bytes:
         """What the kernel is told of a node in a listing; kept as `_noted` keeps it."""

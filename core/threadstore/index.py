@@ -247,7 +247,7 @@ def _entry(row: tuple[Any, ...]) -> Entry | None:
     basis = tuple(Basis(*one) for one in orjson.loads(made_from))
     outlines = {
         view: Outline(size, basis, generations[number * _GENERATION : (number + 1) * _GENERATION])
-        for number, (view, size) in enumerate(zip(View, sizes, strict=True))
+        for number, (view, size) in enumerate(zip(SIZES, sizes, strict=True))
         if size is not None
     }
     return Entry(basis, facts, outlines, last)

@@ -104,7 +104,7 @@ async def test_a_handler_that_waits_is_not_held_up() -> None:
 
 
 class _Device:
-    """A pipe; `settled` counts how often it was asked to be what pyfuse3 reads. Of what comes, it answers `x` itself."""
+    """A pipe; `settled` counts how often it was asked to be what pyfuse3 reads. It answers each `x` itself."""
 
     def __init__(self) -> None:
         self.device, self.writing = os.pipe()
