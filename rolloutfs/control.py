@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import codecs
 import errno
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -68,7 +69,7 @@ def parse(file: str, data: bytes, offset: int = 0, *, is_whole: bool = True) -> 
     whole may end in the middle of a character.
     """
     if len(data) > LARGEST:
-        _refuse(f"the request has {len(data)} bytes; the most is {LARGEST}. Nothing was done.", errno.E2BIG)
+        _refuse(f"the request has more than {LARGEST} bytes, which is the most. Nothing was done.", errno.E2BIG)
     if is_usage(file, data, offset):
         return None
     if _ANSWER.match(data):
@@ -289,10 +290,20 @@ def _no_more(file: str, given: Json) -> None:
 
 
 def _load(text: str) -> object:
+    """The document, None for a text that isn't one. Raises RefusedError for an object with a member given twice."""
     try:
-        return orjson.loads(text)
-    except ValueError:
+        document = orjson.loads(text)
+        json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
         return None
+    return document
+
+
+def _unique(members: list[tuple[str, object]]) -> Json:
+    for number, (name, _) in enumerate(members):
+        if name in [other for other, _ in members[:number]]:
+            _refuse(f"{_short(name)} is given twice: nothing was done.")
+    return dict(members)
 
 
 def _refuse(message: str, code: int = errno.EINVAL) -> NoReturn:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, cast
 
 from threadstore.errors import StoreError
@@ -27,12 +27,14 @@ from rolloutfs import worker
 from rolloutfs.backlog import Todo
 from rolloutfs.control import Request
 from rolloutfs.findings import Found
+from rolloutfs.lending import lent
 from rolloutfs.perform import Result, failure, perform
 from rolloutfs.pool import InterruptedJobError, Pool
 from rolloutfs.tree import Store
 
 SMALL = 256 << 10  # bytes of log that a projection made in place may read
 OPERATION_SECONDS = 30.0  # that a fork, revert or compaction may take: who asked for it can't be interrupted
+SLOWEST = 1 << 20  # bytes of log a second that it may take longer: a legacy thread is copied
 AT_ONCE = 20  # threads of which may be read in place what views show
 FEW = 500  # rollouts whose first lines may be read in place
 
@@ -85,10 +87,13 @@ class Engine:
 
     def is_small(self, thread: str) -> bool:
         """True for a thread that is projected in place: sending it to a worker would cost more."""
+        return self._cost(thread) <= self._small
+
+    def _cost(self, thread: str) -> int:
         try:
-            return self.store.cost(thread) <= self._small
+            return self.store.cost(thread)
         except (KeyError, OSError):  # moved since the folders were read: whoever reads it looks again
-            return False
+            return 1 << 30
 
     async def project(self, thread: str, view: View) -> Projection:
         """One derived file of a thread."""
@@ -158,24 +163,26 @@ class Engine:
         except (KeyError, StoreError, OSError):
             return None
 
-    def lock(self, thread: str) -> AbstractContextManager[None]:
+    def lock(self, thread: str) -> AbstractContextManager[int]:
         """The writer's lock of a thread. Entering it raises BusyError; it may wait, so not in the serving thread."""
         return writer_lock(self.store.root, thread)
 
     async def operate(
-        self, thread: str, request: Request, expected: Seen | None = None, *, held: bool = False
+        self, thread: str, request: Request, expected: Seen | None = None, *, lock: int | None = None
     ) -> Result:
-        """Do what was asked, see `perform`, and look at the store anew."""
+        """Do what was asked, see `perform`, and look at the store anew. `lock` is the writer's, where it is held."""
         try:
-            return await self._operate(thread, request, expected, held=held)
+            return await self._operate(thread, request, expected, lock)
         finally:
             self.store.refresh()
 
-    async def _operate(self, thread: str, request: Request, expected: Seen | None, *, held: bool) -> Result:
+    async def _operate(self, thread: str, request: Request, expected: Seen | None, lock: int | None) -> Result:
         if self._pool is None:
-            return perform(cast("ThreadStore", self.store), thread, request, expected, held=held)
+            return perform(cast("ThreadStore", self.store), thread, request, expected, held=lock is not None)
+        seconds = OPERATION_SECONDS + self._cost(thread) / SLOWEST
         try:
-            done = await self._pool.alone(worker.operate, thread, request, expected, held, seconds=OPERATION_SECONDS)
+            async with nullcontext() if lock is None else lent(lock) as address:
+                done = await self._pool.alone(worker.operate, thread, request, expected, address, seconds=seconds)
         except InterruptedJobError as error:
             told = f"{error.strerror}; the thread is as it was before, or as it is after. Look before you repeat it."
             return failure(request, thread, error.errno or errno.EIO, told, certain=False)

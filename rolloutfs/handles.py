@@ -1,10 +1,10 @@
 """Open control files: requests come in by write, answers go out by read, each handle on its own (DESIGN 4, FUSE 6.3).
 
 One write is one request, and the same again is another one.  Only after a write that failed it isn't, because Python
-repeats that when it closes the file: so a handle remembers what it was asked last, and the same bytes right after an
-error get the same error, unless its answer was read in between.  No program repeats a write that succeeded.  A summary
-is what is written over a handle until its answer is read, or the handle is closed (see `texts`).  Blanks ask for
-nothing; when nothing else has come by then, that is the answer, so that an older one isn't taken for it.
+repeats that when it closes the file, however late that is: so a handle remembers what it was asked last, and the same
+bytes after an error get the same error once, unless its answer was read in between.  No program repeats a write that
+succeeded.  A summary is what is written over a handle until its answer is read, or the handle is closed (see `texts`).
+Blanks ask for nothing; when nothing else has come by then, that is the answer, so that an older one isn't taken for it.
 
 People act on what they have seen.  So a handle knows the state that the thread was in when it was opened, and after
 each answer the state that the answer is about: a request to change a thread that has changed since is refused.
@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +42,6 @@ from rolloutfs.texts import Text
 log = logging.getLogger(__name__)
 
 FIRST = 1 << 48  # the numbers of these handles start here, those of other files stay below
-_ECHO = 0.25  # seconds after a failure in which the same bytes are its repetition, and not another attempt
 
 Json = dict[str, Any]
 
@@ -74,11 +72,11 @@ class _Unwritten:
 
 @dataclass(slots=True)
 class _Handle:
-    """`payload` and `result` are the last request and what came of it, `ended` when that was (s, monotonic); `seen` is
-    the thread as who uses the handle knows it, None for any; `text` a summary that has not ended; `blank` white space,
-    while nothing else was written; `refused` the first piece of a text that was refused, of which the rest may follow;
-    `unread` says that the answer to the last request was not read; `content` what is being read, and `origin` the
-    offset at which it begins.
+    """`payload` and `result` are the last request and what came of it; `seen` is the thread as who uses the handle
+    knows it, None for any; `text` a summary that has not ended; `blank` white space, while nothing else was written;
+    `refused` the first piece of a text that was refused, of which the rest may follow; `unread` says that the answer to
+    the last request was not read, `repeated` that it failed and was written again; `content` is what is being read, and
+    `origin` the offset at which it begins.
     """
 
     thread: str
@@ -86,13 +84,13 @@ class _Handle:
     lock: trio.Lock = field(default_factory=trio.Lock)
     payload: bytes = b""
     result: Result | None = None
-    ended: float = 0.0
     job: _Job | None = None
     seen: Seen | None = None
     text: Text | None = None
     refused: bytes | None = None
     blank: bytes = b""
     unread: bool = False
+    repeated: bool = False
     content: bytes | None = None
     origin: int = 0
 
@@ -245,8 +243,8 @@ class ControlFiles:
     async def _request(self, handle: _Handle, offset: int, data: bytes) -> Result | None:
         if handle.text is not None:
             return await self._continue(handle, handle.text, data)
-        again = handle.result is not None and handle.payload == data
-        if handle.result is not None and again and _repeats(handle.result, handle.ended):
+        if handle.result is not None and handle.payload == data and _is_echo(handle.result, repeated=handle.repeated):
+            handle.repeated = True
             return handle.result
         if handle.refused not in (None, data):
             return refusal(Request(handle.file), handle.thread, errno.EINVAL, _REST)
@@ -259,7 +257,7 @@ class ControlFiles:
         if request is None:
             if handle.result is None and control.is_blank(data) and not control.is_usage(handle.file, data, offset):
                 handle.blank = data
-                handle.origin, handle.content = offset + len(data), None
+            handle.origin, handle.content = offset + len(data), None
             return None
         if request.may_go_on and handle.unread:  # a text begins, or is it the rest of something?
             handle.refused = data
@@ -276,10 +274,10 @@ class ControlFiles:
             if request.strategy == "auto":
                 result, job = await self._start(handle.thread, request, data, expected)
             else:
-                held = text is not None and text.is_held
-                if not held and not request.dry_run and request.op != "fork":
+                lock = None if text is None else text.lock
+                if lock is None and not request.dry_run and request.op != "fork":
                     self._refuse_held(handle.thread)
-                result = await self._engine.operate(handle.thread, request, expected, held=held)
+                result = await self._engine.operate(handle.thread, request, expected, lock=lock)
         except RefusedError as error:
             result = _refused(handle, error)
         except Exception as error:  # noqa: BLE001  see `perform`
@@ -299,14 +297,13 @@ class ControlFiles:
 
     async def _answered(self, handle: _Handle, data: bytes, result: Result, job: _Job | None = None) -> Result:
         """Remember what came of a request, and let everybody know."""
-        handle.payload, handle.result, handle.ended, handle.job = data, result, time.monotonic(), job
+        handle.payload, handle.result, handle.job = data, result, job
         handle.blank = b""
-        handle.unread = not result.code
+        handle.unread, handle.repeated = not result.code, False
         if handle.seen is not None:
             handle.seen = result.seen or self._look(handle)
         if job is None:
             handle.result = result = await self._finished(handle.thread, data, result)
-            handle.ended = time.monotonic()
         return result
 
     def _look(self, handle: _Handle) -> Seen | None:
@@ -363,12 +360,12 @@ class ControlFiles:
             text.add(data)
             if control.is_dry_run(text.data):
                 await text.let_go()  # who only wants to be told needs no lock
-            elif not text.is_held:
+            elif text.lock is None:
                 self._refuse_held(handle.thread)
                 await text.hold(self._engine, handle.thread)
                 self._held[handle.thread] = text
                 trial = Request("compact", strategy="summary", summary="", dry_run=True)
-                result = await self._engine.operate(handle.thread, trial, handle.seen, held=True)
+                result = await self._engine.operate(handle.thread, trial, handle.seen, lock=text.lock)
                 result = dataclasses.replace(result, answer=result.answer | {"dry_run": False})
         except RefusedError as error:
             result = _refused(handle, error)
@@ -450,14 +447,14 @@ class ControlFiles:
         program = await trio.to_thread.run_sync(summarizer.configured)
         self._refuse_second(thread)
         trial = Request("compact", strategy="auto", summary="", dry_run=True)
-        lock = Text(b"")
+        holder = Text(b"")
         try:
             if not request.dry_run:
                 self._refuse_held(thread)
-                await lock.hold(self._engine, thread)  # whoever has it now may still have it in the end
-            result = await self._engine.operate(thread, trial, expected, held=lock.is_held)
+                await holder.hold(self._engine, thread)  # whoever has it now may still have it in the end
+            result = await self._engine.operate(thread, trial, expected, lock=holder.lock)
         finally:
-            await lock.let_go()
+            await holder.let_go()
         if result.code or request.dry_run:
             return dataclasses.replace(result, answer=result.answer | {"dry_run": request.dry_run}), None
         try:
@@ -477,7 +474,7 @@ class ControlFiles:
     def _refuse_held(self, thread: str) -> None:
         """Say who has the writer's lock of a thread, where it is another handle of ours."""
         text = self._held.get(thread)
-        if text is not None and text.is_held:
+        if text is not None and text.lock is not None:
             raise RefusedError(errno.EBUSY, _HELD.format(thread=thread))
 
     def _refuse_second(self, thread: str) -> None:
@@ -540,6 +537,6 @@ def _refused(handle: _Handle, error: RefusedError) -> Result:
     return refusal(Request(handle.file), handle.thread, error.code, error.message)
 
 
-def _repeats(result: Result, ended: float) -> bool:
+def _is_echo(result: Result, *, repeated: bool) -> bool:
     """True when the same bytes again are the repetition of a write that failed, and not another attempt."""
-    return result.code != 0 and (not result.certain or time.monotonic() - ended < _ECHO)
+    return result.code != 0 and not (repeated and result.certain)

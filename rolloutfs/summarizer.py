@@ -105,7 +105,7 @@ async def run(summarizer: Summarizer, read: Callable[[int, int], bytes], size: i
     reason = said.text()[-_SAID:].strip()
     if limit.cancelled_caught:
         raise RefusedError(
-            errno.ETIMEDOUT, f"the summarizer {name} took longer than {summarizer.seconds:g} s. {reason}"
+            errno.ETIMEDOUT, f"the summarizer {name} took longer than {summarizer.seconds:g} s. {reason}".strip()
         )
     if output.is_full:
         raise RefusedError(errno.E2BIG, f"the summarizer {name} wrote more than {LARGEST} bytes.")

@@ -29,8 +29,8 @@ class Text:
     """The pieces so far.
 
     Invariant: `data` is text as far as it goes (a character at its end may be cut), and no longer than a request may
-    be; `first` is its first piece, which may not be in it yet; `is_held` says whether the writer's lock of the thread
-    is ours.
+    be; `first` is its first piece, which may not be in it yet; `lock` is the writer's lock of the thread while it is
+    ours.
     """
 
     def __init__(self, first: bytes) -> None:
@@ -38,8 +38,8 @@ class Text:
         self.data = b""
         self.touched = trio.current_time()
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._lock = ExitStack()
-        self.is_held = False
+        self._locked = ExitStack()
+        self.lock: int | None = None
 
     def add(self, piece: bytes) -> None:
         """Take a piece. Raises RefusedError when this can't become a summary any more."""
@@ -59,18 +59,17 @@ class Text:
     async def hold(self, engine: Engine, thread: str) -> None:
         """Take the writer's lock. Raises RefusedError when another process has it."""
         try:
-            await trio.to_thread.run_sync(self._lock.enter_context, engine.lock(thread))
+            self.lock = await trio.to_thread.run_sync(self._locked.enter_context, engine.lock(thread))
         except BusyError as error:
             raise RefusedError(errno.EBUSY, error.message) from error
         except OSError as error:
             told = reason(error, os.path.join(engine.store.root, FOLDER))
             raise RefusedError(error.errno or errno.EIO, f"the thread can't be locked: {told}") from error
-        self.is_held = True
 
     async def let_go(self) -> None:
         """Give the lock back, if we have it."""
-        if not self.is_held:
+        if self.lock is None:
             return
-        self.is_held = False
+        self.lock = None
         with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(self._lock.close)
+            await trio.to_thread.run_sync(self._locked.close)

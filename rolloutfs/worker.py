@@ -41,6 +41,7 @@ from rolloutfs.aborting import Connection
 from rolloutfs.backlog import Todo
 from rolloutfs.control import Request
 from rolloutfs.findings import Found
+from rolloutfs.lending import borrowed
 from rolloutfs.perform import Result, perform
 
 NICENESS = 15
@@ -190,9 +191,14 @@ def nothing(place: Place) -> Answer[bool]:
     return _run(place, lambda store: bool(store.refresh()) or True)
 
 
-def operate(place: Place, thread: str, request: Request, expected: Seen | None, held: bool) -> Answer[Result]:
-    """`perform`."""
-    return _run(place, lambda store: perform(store, thread, request, expected, held=held))
+def operate(place: Place, thread: str, request: Request, expected: Seen | None, lock: str | None) -> Answer[Result]:
+    """`perform`; `lock` is where the writer's lock is to be had, if the serving process holds it."""
+
+    def job(store: ThreadStore) -> Result:
+        with contextlib.nullcontext() if lock is None else borrowed(lock):
+            return perform(store, thread, request, expected, held=lock is not None)
+
+    return _run(place, job)
 
 
 def begin(parent: int, mountpoint: str | None = None) -> None:

@@ -11,6 +11,7 @@ from itertools import islice
 
 from threadstore import fork
 from threadstore.errors import StoreError, UnwritableError, why
+from threadstore.files import pread_exactly
 from threadstore.folders import Folder, open_folder
 from threadstore.ids import new_id
 from threadstore.lines import Log, backward, forward
@@ -46,16 +47,22 @@ class Appender:
             name = self._plain(rollout, folder)
             size = folder.size(name)
             recorder = Recorder(
-                name, ordinal=ordinal, create=False, durability=self._durability, again=False, folder=folder
+                name,
+                ordinal=ordinal,
+                create=False,
+                durability=self._durability,
+                again=False,
+                apart=True,
+                folder=folder,
             )
             try:
                 recorder.append(records)
                 recorder.barrier()
             except Exception:
-                _cut_back(folder, name, size)
-                raise
-            finally:
                 recorder.abandon()
+                _cut_back(folder, name, size, recorder.handed)
+                raise
+            recorder.abandon()
         return rollout.plain_path
 
     def rehearse(self, rollout: RolloutFile) -> None:
@@ -106,12 +113,14 @@ def _has_ordinals(log: Log) -> bool:
     return False
 
 
-def _cut_back(folder: Folder, name: str, size: int) -> None:
-    """Take away what was appended; we hold the writer's lock, so nobody else has appended."""
+def _cut_back(folder: Folder, name: str, size: int, ours: bytes) -> None:
+    """Take away what was appended, if it is a part of `ours`: an old Codex appends without a lock."""
     try:
         if folder.size(name) != size:
-            descriptor = folder.open(name, os.O_WRONLY)
+            descriptor = folder.open(name, os.O_RDWR)
             try:
+                if not ours.startswith(pread_exactly(descriptor, len(ours) + 1, size)):
+                    raise UnwritableError("somebody else has appended at the same time.")
                 os.ftruncate(descriptor, size)
             finally:
                 os.close(descriptor)

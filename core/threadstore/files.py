@@ -101,3 +101,21 @@ def pread_exactly(descriptor: int, length: int, offset: int) -> bytes:
         parts.append(data)
         missing -= len(data)
     return b"".join(parts)
+
+
+def write(descriptor: int, data: bytes) -> tuple[int, OSError | None]:
+    """Write all of it, in several steps where the system takes only a part. How many bytes it took, and why no more."""
+    done = 0
+    try:
+        while done < len(data):
+            done += os.write(descriptor, memoryview(data)[done:] if done else data)
+    except OSError as error:
+        return done, error
+    return done, None
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it. Raises OSError."""
+    _, error = write(descriptor, data)
+    if error is not None:
+        raise error

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,7 @@ from threadstore.scan import FullScan
 
 Json = dict[str, Any]
 
+_TYPE_FIRST = re.compile(rb'\{"type":"[a-z_]+",')
 _PREFIXES = {
     "message": "msg",
     "reasoning": "rs",
@@ -230,15 +232,17 @@ def _copy(record: Record, log: Log) -> Draft:
     if record.type == "response_item" and record.payload.get("id") is None and record.kind in _PREFIXES:
         payload = _with_id(payload, f"{_PREFIXES[record.kind]}_{new_id()}")
     body = b'"type":' + orjson.dumps(record.type) + b',"payload":' + payload
-    metadata = (
-        None if record.dialect is Dialect.BARE else spans.member(data, len(data) - len(data.lstrip()), b"metadata")
-    )
-    if metadata is not None and record.type == "response_item":
-        body += b',"metadata":' + data[metadata[0] : metadata[1]]
+    if record.metadata is not None and record.type == "response_item":
+        metadata = spans.member(data, len(data) - len(data.lstrip()), b"metadata")
+        if metadata is not None:
+            body += b',"metadata":' + data[metadata[0] : metadata[1]]
     return Draft(body)
 
 
 def _with_id(payload: bytes, item_id: str) -> bytes:
+    head = _TYPE_FIRST.match(payload)
+    if head is not None and b'"id"' not in payload and b"\\u" not in payload:  # as Codex writes it; no key is escaped
+        return payload[: head.end()] + b'"id":' + orjson.dumps(item_id) + b"," + payload[head.end() :]
     parts = []
     for key, start, end in spans.members(payload, 0):
         if key == b"id":

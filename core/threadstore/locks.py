@@ -28,8 +28,12 @@ class BusyError(StoreError):
 
 
 @contextlib.contextmanager
-def writer_lock(root: str, thread_id: str) -> Iterator[None]:
-    """Hold the writer's lock of a thread. Raises BusyError when another process has it."""
+def writer_lock(root: str, thread_id: str) -> Iterator[int]:
+    """Hold the writer's lock of a thread. Raises BusyError when another process has it.
+
+    What it gives is the descriptor of the open file to which the lock belongs. Another process that has that open file,
+    too, goes on holding the lock afterwards.
+    """
     name = f"{thread_id}.lock"
     with open_folder(root, FOLDER) as folder:
         with _coordinated(folder):
@@ -45,11 +49,23 @@ def writer_lock(root: str, thread_id: str) -> Iterator[None]:
                     ) from error
                 raise
         try:
-            yield
+            yield descriptor
         finally:
-            with contextlib.suppress(OSError, StoreError), _coordinated(folder):
-                folder.unlink(name)
-            os.close(descriptor)
+            with contextlib.ExitStack() as stack:
+                stack.callback(os.close, descriptor)
+                with contextlib.suppress(OSError, StoreError), _coordinated(folder):
+                    stack.close()
+                    _remove(folder, name)
+
+
+def _remove(folder: Folder, name: str) -> None:
+    """Remove the file of a lock that nobody holds any more. Raises OSError."""
+    descriptor = folder.open(name, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        folder.unlink(name)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from threadstore.heads import Subject
 from threadstore.ids import new_id
 from threadstore.lineage import Position, is_paginated
 from threadstore.locks import BusyError, writer_lock
+from threadstore.names import RolloutFile
 from threadstore.opened import OpenLineage, first_dialect
 from threadstore.pointer import Listing, Pointer, new_path
 from threadstore.projector import Projector
@@ -174,9 +175,15 @@ class Operator:
                     "a legacy thread can't undo a revert: its marker is part of the log, and every reader honours it. "
                     "What was taken back is in full_history.jsonl."
                 )
-            before = sources.generation_before(subject, meta)
             expected = None if dry_run else self._expected(subject)
             now = sources.effective(self._projector.scan(subject.thread_id, lineage))
+
+            def brings_back(rollout: RolloutFile) -> bool:
+                with self._projector.open(self._projector.segments(rollout)) as earlier:
+                    turns = sources.effective(self._projector.scan(subject.thread_id, earlier))
+                return not set(turns) <= set(now)
+
+            before = sources.generation_before(subject, meta, brings_back)
             with self._projector.open(self._projector.segments(before)) as earlier:
                 sources.accepted_meta(earlier, "gone back to")
                 then = set(sources.effective(self._projector.scan(subject.thread_id, earlier)))

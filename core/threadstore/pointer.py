@@ -22,12 +22,13 @@ from typing import Any
 import orjson
 
 from threadstore import databases
+from threadstore.apart import write_apart
 from threadstore.errors import StoreError, UnwritableError
 from threadstore.folders import open_folder
 from threadstore.ids import file_stamp, now_text
 from threadstore.locks import BusyError
 from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile
-from threadstore.recorder import UnsettledError, write_all
+from threadstore.recorder import UnsettledError
 
 _PATIENCE = 5.0  # seconds to wait for Codex's own transactions
 _PAUSE = 0.005
@@ -144,7 +145,9 @@ class Pointer:
                 try:
                     size = os.fstat(index).st_size
                     torn = size > 0 and os.pread(index, 1, size - 1) != b"\n"
-                    write_all(index, b"\n" * torn + orjson.dumps(entry) + b"\n")
+                    _, error = write_apart(index, b"\n" * torn + orjson.dumps(entry) + b"\n")
+                    if error is not None:
+                        raise error
                 finally:
                     os.close(index)
             finally:

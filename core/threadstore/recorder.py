@@ -10,6 +10,9 @@ follows on a line of its own. Where nothing but the newline was missing the reco
 What still fails is reported at the barrier, and tried again at the next one. Who can take back what was written asks
 for no second try (`again=False`): the first error is the end, and nothing follows it.
 
+Who is killed while he writes may leave a part of it. Where that mustn't be (`apart=True`) what waits together is handed
+to a process of its own as a whole.
+
 `flush` means handed to the operating system, as Codex does; `fsync` also survives a power cut: the file and, when
 it is new, its folder are synced.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -26,8 +30,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from threadstore.apart import write_apart
 from threadstore.errors import StoreError, UnwritableError
-from threadstore.files import pread_exactly
+from threadstore.files import pread_exactly, write, write_all
 from threadstore.folders import Folder
 from threadstore.ids import now_text
 from threadstore.lines import Log, backward
@@ -105,6 +110,7 @@ class Recorder:
         create: bool,
         durability: Durability = Durability.FSYNC,
         again: bool = True,
+        apart: bool = False,
         folder: Folder | None = None,
     ) -> None:
         """`path` is a name in `folder`, where one is given; it must stay open as long as the recorder."""
@@ -114,6 +120,8 @@ class Recorder:
         self._create = create
         self._durability = durability
         self._again = again
+        self._apart = apart
+        self.handed = b""  # what was handed over apart, or may have been, with the newline before it
         self._pending: deque[Draft] = deque()
         self._descriptor = -1
         self._unended = False  # the last record lacks nothing but its newline
@@ -191,15 +199,14 @@ class Recorder:
         if self._pending or self._unended:
             self._open()
         while self._pending:
-            batch = self._batch()
-            done = 0
-            try:
-                while done < len(batch):
-                    done += os.write(self._descriptor, batch[done:] if done else batch)
-            finally:
-                self._unsynced = self._unsynced or done > 0
-                self._unended = done > 0 and batch[done : done + 1] == b"\n"
-                self._take(batch[:done].count(b"\n") + self._unended)
+            batch = self._batch(sys.maxsize if self._apart else _BATCH)
+            self.handed += batch if self._apart else b""
+            done, error = (write_apart if self._apart else write)(self._descriptor, batch)
+            self._unsynced = self._unsynced or done > 0
+            self._unended = done > 0 and batch[done : done + 1] == b"\n"
+            self._take(batch[:done].count(b"\n") + self._unended)
+            if error is not None:
+                raise error
 
     def _sync(self) -> OSError | None:
         """Make what was written survive a power cut, if that was asked for."""
@@ -215,15 +222,15 @@ class Recorder:
         self._unsynced = self._is_new = False
         return None
 
-    def _batch(self) -> bytes:
-        """The lines of what is pending, up to a limit: one write makes them visible together."""
+    def _batch(self, limit: int) -> bytes:
+        """The lines of what is pending, up to some bytes: one write makes them visible together."""
         lines: list[bytes] = []
         size = 0
         for draft in self._pending:
             ordinal = None if self._ordinal is None else self._ordinal + len(lines)
             lines.append(draft.line(now_text(), ordinal))
             size += len(lines[-1])
-            if size > _BATCH:
+            if size > limit:
                 break
         return b"".join(lines)
 
@@ -247,6 +254,7 @@ class Recorder:
         self._create = False
         size = os.fstat(self._descriptor).st_size
         if size and pread_exactly(self._descriptor, 1, size - 1) != b"\n":
+            self.handed += b"\n" if self._apart else b""
             write_all(self._descriptor, b"\n")
             self._unsynced = True
         self._unended = False
@@ -269,13 +277,6 @@ class _Barrier:
     def __init__(self) -> None:
         self.done = threading.Event()
         self.error: Exception | None = None
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it, in several steps where the system takes only a part. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def sync_folder(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from threadstore import drafts, fork
@@ -39,17 +40,18 @@ def refuse_archived(head: Head) -> None:
         raise RequestError("the thread is archived: take it out of the archive in Codex first, or fork it.")
 
 
-def generation_before(subject: Subject, meta: Json) -> RolloutFile:
-    """The rollout that was selected before the one that is: as its meta says, or else the one before it by name.
+def generation_before(subject: Subject, meta: Json, brings_back: Callable[[RolloutFile], bool]) -> RolloutFile:
+    """The rollout that was selected before the one that is: as its meta says, or else the newest older one by name that
+    brings a turn back, where there are several: what was never selected need not.
 
     Raises LineageError when the one that the meta names is not there: any other would be another past.
     """
     previous = meta.get(drafts.PREVIOUS)
     if previous is None:
-        older = [rollout for rollout in subject.rollouts if rollout < subject.head.rollout]
+        older = sorted((rollout for rollout in subject.rollouts if rollout < subject.head.rollout), reverse=True)
         if not older:
             raise RequestError("nothing to undo: the thread was never reverted.")
-        return max(older)
+        return older[0] if len(older) == 1 else next(filter(brings_back, older), older[0])
     recorded = [rollout for rollout in subject.rollouts if rollout.rollout_id == previous]
     if not recorded:
         own = "" if previous == subject.thread_id else f"_{safe_name(str(previous))}"

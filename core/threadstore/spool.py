@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import zstandard
 
 from threadstore.errors import TooLargeError
-from threadstore.files import FileIdentity, open_regular
+from threadstore.files import FileIdentity, open_regular, write_all
 
 DEFAULT_LIMIT = 16 << 30  # bytes of decoded copies in one spool
 LARGEST_COPY = 8 << 30  # bytes of one decoded copy
@@ -153,7 +153,7 @@ def _decompress(source: int, target: int, path: str, allowed: int) -> str | None
                         f"{path} decodes to more than {allowed} bytes and is not served. "
                         "Decompress it yourself (zstd -d) if you trust it."
                     )
-                _write_all(target, decoded)
+                write_all(target, decoded)
                 if frame.eof:
                     inside = False
                     pending = frame.unused_data + data[at + _STEP :]
@@ -171,9 +171,3 @@ def _decompress(source: int, target: int, path: str, allowed: int) -> str | None
 def _starts_frame(data: bytes) -> bool:
     """True for a zstd frame and for a skippable frame."""
     return data[:4] == _MAGIC or (len(data) >= 4 and data[1:4] == b"\x2a\x4d\x18" and data[0] & 0xF0 == 0x50)
-
-
-def _write_all(target: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(target, view) :]

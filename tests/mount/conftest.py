@@ -27,6 +27,9 @@ from tests.witness import Witness
 
 DEADLINE = 30.0  # seconds; nothing here takes longer unless it is broken
 
+#: Ways to mount that change nothing of what is shown: a run of the tests may ask for another one.
+_WAYS = ("ROLLOUTFS_INDEX", "ROLLOUTFS_PASSTHROUGH", "ROLLOUTFS_REQUEST_LOOP")
+
 
 def until(condition: Callable[[], object], what: str) -> None:
     """Wait for something to become true; fail when it doesn't."""
@@ -94,6 +97,7 @@ class Lab:
             "XDG_STATE_HOME": str(self.folder / "state"),
             "XDG_CONFIG_HOME": str(self.folder / "config"),
             "PYTHONWARNINGS": "error",
+            **{name: os.environ[name] for name in _WAYS if name in os.environ},
         }
 
     def run(self, *arguments: str | Path, code: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:

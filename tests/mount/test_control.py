@@ -11,13 +11,14 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.mount.clients import mounted, need, need_root
-from tests.mount.conftest import DEADLINE, Lab, is_gone, until
+from tests.mount.conftest import DEADLINE, Lab, children, is_gone, until
 from tests.mount.control_lab import (
     LEGACY,
     LOCKS,
@@ -435,6 +436,56 @@ def test_an_operation_that_takes_too_long_is_cut_off(lab: Lab) -> None:
     assert answer(lab, thread)["status"] == "failed"
     until(lambda: is_gone(worker), "the worker is ended")
     assert write(lab.thread(thread) / "fork", b"latest") == 0
+
+
+def test_a_long_log_may_take_longer(lab: Lab) -> None:
+    """A copy of it takes its time, and is not cut off for that."""
+    (thread,) = stock(lab, LEGACY)
+    patch = "from rolloutfs import engine; engine.OPERATION_SECONDS = 0.5; engine.SLOWEST = 1 << 10"
+    server = lab.mount("--no-index", patch=patch)
+    assert write(lab.thread(thread) / "fork", b"dry-run latest") == 0
+    (worker,) = workers(server.pid)
+    os.kill(worker, signal.SIGSTOP)
+    client = lab.client(WRITE, lab.thread(thread) / "fork", "latest")
+    wait_for_request(client)
+    time.sleep(1)
+    os.kill(worker, signal.SIGCONT)
+    client.communicate(timeout=DEADLINE)
+    assert client.returncode == 0
+
+
+def test_a_server_that_is_killed_while_a_worker_writes(lab: Lab) -> None:
+    """The process that appends goes on to the end, and the lock of the thread is held until then, also where the server
+    had it first.
+    """
+    need("strace", "strace")
+    (thread,) = stock(lab, PAGINATED)
+    (log,) = lab.sample.root.rglob(f"rollout-*{thread}.jsonl")
+    lock = lab.sample.root / LOCKS / f"{thread}.lock"
+    server = lab.mount("--no-index")
+    assert write(lab.thread(thread) / "fork", b"dry-run latest") == 0
+    (worker,) = workers(server.pid)
+    size = log.stat().st_size
+    slow = ["strace", "-f", "-qq", "-P", str(log), "-e", "trace=write", "-e", "inject=write:delay_enter=2000000"]
+    with subprocess.Popen([*slow, "-o", str(lab.folder / "trace"), "-p", str(worker)]) as tracer:
+        until(lambda: "TracerPid:\t0" not in Path(f"/proc/{worker}/status").read_text(), "the worker is traced")
+        client = lab.client(WRITE, lab.thread(thread) / "compact", "what was done")
+        until(lambda: children(worker), "a process appends")
+        (appending,) = children(worker)
+        os.kill(server.pid, signal.SIGKILL)
+        server.wait(DEADLINE)
+        until(lambda: is_gone(worker), "the worker has ended")
+        with lock.open("rb") as file:
+            assert log.stat().st_size == size, "it should not have begun yet"
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            until(lambda: is_gone(appending), "it has appended")
+            assert log.stat().st_size > size
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        client.communicate(timeout=DEADLINE)
+        tracer.wait(DEADLINE)
+    assert log.read_bytes().endswith(b"}\n")
+    assert b'"task_complete"' in log.read_bytes()[size:].splitlines()[-1]
 
 
 def test_a_signal_does_not_wait_for_an_operation(lab: Lab) -> None:

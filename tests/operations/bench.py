@@ -167,10 +167,6 @@ class Bench:
         """What the store means, without the ids and times that differ from run to run."""
         return shape_of(state_of(self.home), self.before)
 
-    def inputs(self) -> list[tuple[bool, bytes]]:
-        """What the model was to see before, in the form of a shape."""
-        return [(there, model_input) for there, model_input, _ in shape_of(self.before, self.before)]
-
     def leftovers(self, now: Facts) -> set[str]:
         """The kinds of files that nobody needs."""
         found = set()

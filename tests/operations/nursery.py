@@ -29,6 +29,8 @@ from tests.operations.driver import run
 
 Json = dict[str, Any]
 
+_PR_SET_CHILD_SUBREAPER = 36
+
 
 class Mode(IntEnum):
     """What happens at the counted call; `shim.c` describes them."""
@@ -44,6 +46,7 @@ class Mode(IntEnum):
     HALF_FAIL = 8
     HALF_FULL = 9
     HALF_KILL = 10
+    HALF_LOST = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ def _work(job: Job, pipe: int) -> None:
     """In the child: do it and report."""
     shim = ctypes.CDLL(None)
     report: Json
-    shim.shim_arm(int(job.mode), job.number, job.error, None)
+    shim.shim_arm(int(job.mode), job.number, job.error, 0)
     try:
         run(job.home, job.thread_id, job.operation, job.argument)
         report = {"status": "done"}
@@ -152,11 +155,15 @@ def _serve(request: Json) -> list[Json]:
         os.waitpid(child, 0)
         report = json.loads(told) if told else {"status": "killed"}
         reports.append(report | {"seconds": time.monotonic() - begun})
+    with suppress(ChildProcessError):  # those whose master was killed are ours now
+        while True:
+            os.waitpid(-1, 0)
     return reports
 
 
 def main() -> None:
     """Serve until the standard input ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     gc.freeze()  # a child doesn't copy what it only looks at
     for line in sys.stdin.buffer:
         print(json.dumps(_serve(json.loads(line))), flush=True)

@@ -1,5 +1,7 @@
 /* Counts the libc calls that change files, and lets one of them, or all from one on, end badly.
  *
+ * A process that the operation forks is part of it: its calls count, and SIGKILL means the process that was armed.
+ *
  * Loaded before libc (LD_PRELOAD). Until `shim_arm` is called every call goes through. A fsync counts and may fail, but
  * does nothing unless calls are logged: what a power cut leaves is not looked at, and thousands of runs would wait for
  * the disk.
@@ -11,7 +13,9 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -28,51 +32,70 @@ enum mode {
     BYTE,       /* a write does one byte */
     HALF_FAIL,  /* a write does half, the next call fails, the ones after it succeed */
     HALF_FULL,  /* a write does half, every later call that takes space fails */
-    HALF_KILL   /* a write does half, SIGKILL comes instead of the next call */
+    HALF_KILL,  /* a write does half, SIGKILL comes instead of the next call */
+    HALF_LOST,  /* a write does half, SIGKILL comes to the process that makes the next call, be it a forked one */
+    LOST        /* of these two the second part */
 };
 
-static atomic_int mode, target, error_number, calls, writes;
-static FILE *trace;
+/* Shared with every process that the armed one forks. Before that there is nothing, and every call goes through. */
+static struct {
+    atomic_int mode, target, error_number, calls, writes;
+    pid_t armed;
+    int logs;
+    atomic_int logged; /* bytes */
+    char log[1 << 16]; /* names of calls, a line each */
+} *state;
 
-/* `number` counts from 1: calls up to FULL, writes of more than one byte from HALF on. `log` may be NULL. */
-void shim_arm(int how, int number, int error, const char *log) {
-    calls = writes = 0;
-    target = number;
-    error_number = error;
-    if (log)
-        trace = fopen(log, "we");
-    mode = how;
+/* `number` counts from 1: calls up to FULL, writes of more than one byte from HALF on. `logs`: the calls are noted. */
+void shim_arm(int how, int number, int error, int logs) {
+    if (!state)
+        state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (state == MAP_FAILED)
+        abort();
+    state->calls = state->writes = 0;
+    state->target = number;
+    state->error_number = error;
+    state->armed = getpid();
+    state->logs = logs;
+    state->logged = 0;
+    state->mode = how;
 }
 
-/* Ends it. How many calls there were, or how many writes of more than one byte. */
-int shim_count(void) { return calls; }
-int shim_writes(void) { return writes; }
-void shim_disarm(void) {
-    mode = OFF;
-    if (trace)
-        fclose(trace);
-    trace = NULL;
+/* Ends it. How many calls there were, how many writes of more than one byte, and the names of all. */
+void shim_disarm(void) { state->mode = OFF; }
+int shim_count(void) { return state->calls; }
+int shim_writes(void) { return state->writes; }
+const char *shim_log(void) { return state->log; }
+
+static void note(const char *name) {
+    size_t length = strlen(name);
+    size_t at = atomic_fetch_add(&state->logged, (int)length + 1);
+    if (at + length + 2 > sizeof state->log)
+        abort();
+    memcpy(state->log + at, name, length);
+    state->log[at + length] = '\n';
 }
 
-static void die(void) {
-    kill(getpid(), SIGKILL);
-    for (;;)
+/* Kills a process; comes back only if that is another one. */
+static void end(pid_t process) {
+    kill(process, SIGKILL);
+    while (process == getpid())
         pause();
 }
 
 /* What becomes of a call: 0 it is made, -1 it fails with errno set, n > 0 only n bytes of it are written. */
 static ssize_t fate(const char *name, int takes_space, size_t size) {
-    int how = mode;
+    int how = state ? state->mode : OFF;
     if (how == OFF)
         return 0;
-    int call = ++calls, write = size > 1 ? ++writes : 0, at = target;
-    if (trace)
-        fprintf(trace, "%s\n", name);
+    int call = ++state->calls, write = size > 1 ? ++state->writes : 0, at = state->target;
+    if (state->logs)
+        note(name);
     int fails = 0;
     switch (how) {
     case KILL:
         if (call == at)
-            die();
+            end(state->armed);
         break;
     case FAIL:
         fails = call == at;
@@ -92,14 +115,24 @@ static ssize_t fate(const char *name, int takes_space, size_t size) {
     case HALF_FULL:
     case HALF_KILL:
         if (write == at) {
-            mode = how == HALF_FAIL ? FAIL : how == HALF_FULL ? FULL : KILL;
-            target = call + 1;
+            state->mode = how == HALF_FAIL ? FAIL : how == HALF_FULL ? FULL : KILL;
+            state->target = call + 1;
             return (ssize_t)(size / 2);
         }
         break;
+    case HALF_LOST:
+        if (write == at) {
+            state->mode = LOST;
+            return (ssize_t)(size / 2);
+        }
+        break;
+    case LOST:
+        state->mode = COUNT;
+        end(getpid());
+        break;
     }
     if (fails)
-        errno = error_number;
+        errno = state->error_number;
     return fails ? -1 : 0;
 }
 
@@ -146,7 +179,7 @@ int posix_fallocate64(int f, off64_t a, off64_t size) {
     return fate("posix_fallocate64", 1, 0) < 0 ? errno : REAL(posix_fallocate64)(f, a, size);
 }
 
-static int real_sync(void) { return mode == OFF || trace; }
+static int real_sync(void) { return !state || state->mode == OFF || state->logs; }
 int fsync(int f) { return fate("fsync", 0, 0) < 0 ? -1 : real_sync() ? REAL(fsync)(f) : 0; }
 int fdatasync(int f) { return fate("fdatasync", 0, 0) < 0 ? -1 : real_sync() ? REAL(fdatasync)(f) : 0; }
 

@@ -39,7 +39,7 @@ _BATCH = 150  # runs
 _BATCHES = -(-int(os.environ.get("ROLLOUTFS_CRASH_RUNS", "150")) // _BATCH)
 SOME = [case for case in CASES if EVERYTHING or not case.at_length]
 _ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
-_SHORT = (Mode.HALF, Mode.BYTE, Mode.HALF_FAIL, Mode.HALF_FULL, Mode.HALF_KILL)
+_SHORT = (Mode.HALF, Mode.BYTE, Mode.HALF_FAIL, Mode.HALF_FULL, Mode.HALF_KILL, Mode.HALF_LOST)
 
 MakeBench = Callable[[Case], Bench]
 
@@ -77,27 +77,14 @@ def left_by(case: Case) -> set[str]:
 
 
 def check_stopped(bench: Bench, nursery: Nursery, where: object, now: Facts) -> str:
-    """Nothing is half-done after a stop, and a retry succeeds. Whether it is as before, as after, or torn."""
+    """Nothing is half-done after a stop, and a retry succeeds. Whether it is as before or as after."""
     if not bench.is_before(now):
-        if bench.shape() != bench.after or bench.new_problems():
-            return check_torn(bench, nursery, where)
+        assert bench.shape() == bench.after, where
+        assert not bench.new_problems(), where
         return "after"
-    assert bench.new_problems() <= {"torn_tail"} | _ENDED, where
+    assert bench.new_problems() <= _ENDED, where
     retry(bench, nursery, where, now)
     return "before"
-
-
-def check_torn(bench: Bench, nursery: Nursery, where: object) -> str:
-    """The kernel looks for a SIGKILL between the pages of one write(2), so a part of what a compaction appends may be
-    there: a turn without its end, and a torn line. The model's input is as before or as after all the same, and the
-    next operation succeeds.
-    """
-    assert bench.case.operation == "compact", where
-    assert told(bench.shape()) in (told(bench.after), [text for _, text in bench.inputs()]), where
-    assert bench.new_problems() <= {"torn_tail"} | _ENDED, where
-    (again,) = nursery.run(bench.other("compact", "and so on"))
-    assert again.status == "done", (where, again)
-    return "torn"
 
 
 #: A torn line that was there before the operation has been ended by a newline.
@@ -176,10 +163,8 @@ def test_refused_at_every_call(case: Case, make_bench: MakeBench, nursery: Nurse
 
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_cut_short_at_every_write(case: Case, make_bench: MakeBench, nursery: Nursery) -> None:
-    """A write that does only a part of its work is continued, or taken back when that fails.
-
-    Stopped between the two an append is a part of it. The model's input is as before or as after all the same; only a
-    compaction's turn may be there without its end.
+    """A write that does only a part of its work is continued, or taken back when that fails, also where the process
+    that appends is lost.
     """
     bench = make_bench(case)
     found = Counter[str]()
@@ -190,19 +175,13 @@ def test_cut_short_at_every_write(case: Case, make_bench: MakeBench, nursery: Nu
             bench.fresh()
             (report,) = nursery.run(bench.job(mode, number, errno.ENOSPC))
             where = (number, mode.name)
-            if mode is not Mode.HALF_KILL:
+            if report.status == "killed":
+                assert mode in (Mode.HALF_KILL, Mode.HALF_LOST), where
+                found[f"{mode.name} {check_stopped(bench, nursery, where, bench.look())}"] += 1
+            else:
                 found[f"{mode.name} {check_refused(bench, nursery, report, mode, where)}"] += 1
                 assert report.status == "done" or mode not in (Mode.HALF, Mode.BYTE), where
-            elif case.operation == "compact":
-                found[f"HALF_KILL {check_torn(bench, nursery, where)}"] += 1
-            else:
-                found[f"HALF_KILL {check_stopped(bench, nursery, where, bench.look())}"] += 1
     print(case, dict(found))
-
-
-def told(shape: Shape) -> list[bytes]:
-    """The model's inputs alone."""
-    return [model_input for _, model_input, _ in shape]
 
 
 @pytest.mark.parametrize("batch", range(_BATCHES))
@@ -253,11 +232,8 @@ def test_killed_at_random_beside_another(batch: int, make_bench: MakeBench, nurs
         assert all(report.status != "crashed" for report in reports), where
         shapes, refusals = allowed[at]
         assert {report.error for report in reports} <= refusals | {"", "BusyError"}, where
-        if "compact" in (bench.case.operation, other[0]):  # which may be torn
-            assert told(bench.shape()) in map(told, shapes), where
-        else:
-            assert bench.shape() in shapes, where
-        assert bench.new_problems() <= {"torn_tail"} | _ENDED, where
+        assert bench.shape() in shapes, where
+        assert bench.new_problems() <= _ENDED, where
         found[", ".join(report.status for report in reports)] += 1
         (again,) = nursery.run(bench.other("compact", "and so on"))
         assert again.status == "done", (where, again)
@@ -283,10 +259,13 @@ _SCRIPT = """\
 import ctypes, os, sys
 from tests.operations.driver import run
 shim = ctypes.CDLL(None)
-shim.shim_arm(1, 0, 0, sys.argv[1].encode())
+shim.shim_arm(1, 0, 0, 1)
 os.path.exists("/the operation begins")
 run(*sys.argv[2:])
 os.path.exists("/the operation ends")
+shim.shim_disarm()
+shim.shim_log.restype = ctypes.c_char_p
+open(sys.argv[1], "wb").write(shim.shim_log())
 """
 _SPACE = ("write", "pwrite", "link", "symlink", "rename", "mkdir", "mknod", "fallocate", "copy_file_range", "sendfile")
 _KINDS = {*_SPACE, "fsync", "fdatasync", "unlink", "rmdir", "truncate", "ftruncate", "flock", "splice", "creat", "open"}

@@ -19,7 +19,7 @@ from threadstore.seen import Seen
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import control, handles, journal, texts
+from rolloutfs import control, journal, texts
 from rolloutfs.control import Request
 from rolloutfs.engine import Engine
 from rolloutfs.handles import ControlFiles
@@ -28,6 +28,7 @@ from rolloutfs.perform import Result, failure, perform, refusal
 from tests.tree.sample import SampleStore
 
 THREAD = "01a22938-0000-7000-8000-000000000001"
+LOCK = 1000  # a descriptor that is none
 
 
 @dataclass
@@ -39,31 +40,31 @@ class Recorded:
 
     seen: Seen = field(default_factory=lambda: Seen("rollout", 1, 1, 100))
     held: int = 0  # locks
-    told: list[tuple[Request, Seen | None, bool]] = field(default_factory=list)
+    told: list[tuple[Request, Seen | None, int | None]] = field(default_factory=list)
 
     def look(self, thread: str) -> Seen:
         """The thread as it is now."""
         return self.seen
 
     @contextlib.contextmanager
-    def lock(self, thread: str) -> Iterator[None]:
+    def lock(self, thread: str) -> Iterator[int]:
         """The writer's lock."""
         if self.held:
             raise BusyError("thread already has an active writer.")
         self.held += 1
         try:
-            yield
+            yield LOCK
         finally:
             self.held -= 1
 
     async def operate(
-        self, thread: str, request: Request, expected: Seen | None = None, *, held: bool = False
+        self, thread: str, request: Request, expected: Seen | None = None, *, lock: int | None = None
     ) -> Result:
         """Do nothing."""
-        self.told.append((request, expected, held))
+        self.told.append((request, expected, lock))
         if expected not in (None, self.seen):
             return refusal(request, thread, errno.EBUSY, "changed.")
-        if request.dry_run and held:  # only tried
+        if request.dry_run and lock is not None:  # only tried
             return Result(0, control.answer("compact", thread, "done", dry_run=True), seen=self.seen)
         self.asked.append(request)
         if self.answer is not None:
@@ -163,19 +164,20 @@ async def test_the_same_request_again_is_another_one(desk: Desk, file: str, data
     assert len(desk.engine.asked) == 5
 
 
-async def test_a_failed_request_can_be_tried_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python repeats it at once, which is no other attempt; a script that tries again later is."""
-    now = [100.0]
-    monkeypatch.setattr("rolloutfs.handles.time.monotonic", lambda: now[0])
+async def test_a_failed_request_can_be_tried_again(desk: Desk) -> None:
+    """Python repeats it when it closes the file, which is no other attempt; who repeats it once more, or opens the file
+    anew, means it.
+    """
     desk.engine.answer = lambda request: refusal(request, THREAD, errno.EBUSY, "busy.")
     handle = desk.files.open(THREAD, "revert")
     assert await desk.write(handle, b"before 1") == errno.EBUSY
     desk.engine.answer = None
     assert await desk.write(handle, b"before 1") == errno.EBUSY
     assert len(desk.engine.asked) == 1
-    now[0] += 1
-    assert await desk.write(handle, b"before 1") == 0
+    assert await desk.write(desk.files.open(THREAD, "revert"), b"before 1") == 0
     assert len(desk.engine.asked) == 2
+    assert await desk.write(handle, b"before 1") == 0
+    assert len(desk.engine.asked) == 3
 
 
 @pytest.mark.parametrize("certain", [True, False])
@@ -188,6 +190,16 @@ async def test_who_has_read_the_answer_means_it(desk: Desk, *, certain: bool) ->
     desk.engine.answer = None
     assert await desk.write(handle, b"before 1") == 0
     assert len(desk.engine.asked) == 2
+
+
+@pytest.mark.parametrize("file", ["fork", "revert"])
+async def test_an_answer_begins_behind_a_comment(desk: Desk, file: str) -> None:
+    """Where the position of the handle stands then; a comment asks for nothing, so it is the answer of before."""
+    handle = desk.files.open(THREAD, file)
+    whole = await desk.files.read(handle, 0, 1 << 16)
+    assert await desk.write(handle, b"# a comment\n") == 0
+    assert await desk.files.read(handle, len(b"# a comment\n"), 1 << 16) == whole
+    assert await desk.files.read(handle, 0, 1 << 16) == whole
 
 
 @pytest.mark.parametrize("file", control.FILES)
@@ -250,13 +262,12 @@ async def test_another_handle_of_the_mount_has_the_thread(desk: Desk) -> None:
     assert await desk.write(desk.files.open(THREAD, "revert"), b"before 1") == 0
 
 
-async def test_what_may_have_been_done_is_not_repeated(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_may_have_been_done_is_not_repeated(desk: Desk) -> None:
     """When the process that did it was killed nobody knows: the same bytes on that handle get the same error."""
     desk.engine.answer = lambda request: failure(request, THREAD, errno.EIO, "died.", certain=False)
     handle = desk.files.open(THREAD, "fork")
     assert await desk.write(handle, b"latest") == errno.EIO
     desk.engine.answer = None
-    monkeypatch.setattr(handles, "_ECHO", -1.0)
     assert await desk.write(handle, b"latest") == errno.EIO
     assert len(desk.engine.asked) == 1
 
@@ -277,7 +288,7 @@ async def test_a_text_in_pieces_is_one_summary(desk: Desk) -> None:
     assert (await desk.read(handle, len(whole)))["status"] == "done"
     assert summaries(desk) == [whole.decode().rstrip()]
     assert desk.engine.held == 0
-    assert [held for _, _, held in desk.engine.told] == [True, True]
+    assert [lock for _, _, lock in desk.engine.told] == [LOCK, LOCK]
 
 
 async def test_a_text_after_an_object_is_refused(desk: Desk) -> None:
@@ -429,9 +440,8 @@ async def test_a_text_with_a_bad_piece_is_refused_as_a_whole(desk: Desk, piece: 
     assert summaries(desk) == ["another"]
 
 
-async def test_a_piece_that_failed_and_is_written_again_is_no_text(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_piece_that_failed_and_is_written_again_is_no_text(desk: Desk) -> None:
     """Python does that when it closes the file, however late. The whole text may be tried again from its beginning."""
-    monkeypatch.setattr(handles, "_ECHO", -1.0)
     handle = desk.files.open(THREAD, "compact")
     assert await desk.write(handle, b"good\n") == 0
     assert await desk.write(handle, b"\xff\n") == errno.EINVAL
@@ -498,10 +508,9 @@ async def test_the_end_of_a_mount_is_the_end_of_a_text(desk: Desk) -> None:
 
 @pytest.mark.parametrize(("file", "data"), [("revert", b"before 2"), ("revert", b"undo"), ("compact", b"text")])
 async def test_a_thread_that_changed_since_the_file_was_opened_is_left_alone(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, file: str, data: bytes
+    desk: Desk, file: str, data: bytes
 ) -> None:
     """The request was made of what was there then. After the answer it is made of what is there now."""
-    monkeypatch.setattr(handles, "_ECHO", -1.0)
     handle, other = desk.files.open(THREAD, file), desk.files.open(THREAD, file)
     desk.engine.seen = Seen("rollout", 1, 1, 200)
     for one in (handle, other):
