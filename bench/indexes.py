@@ -1,4 +1,4 @@
-"""What the index of a large thread costs: from nothing, and when a turn has been added."""
+"""What an index costs: of a large thread, from nothing and when a turn has been added, and of many small ones."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ finally:
 """
 
 
+_LARGE = ("from nothing", "unchanged", "one turn more", "unchanged, after one turn more")
+
+
 def index(folder: Path, settings: Settings) -> Table:
-    """`rolloutfs index` of the store with a thread of a gigabyte."""
+    """`rolloutfs index`, each time in a new process."""
     taken: dict[str, list[float]] = {}
     read: dict[str, int] = {}
     with store_of("checkpoints", folder, settings) as store:
@@ -33,23 +36,43 @@ def index(folder: Path, settings: Settings) -> Table:
         size = sum(path.stat().st_size for path in store.rglob("*.jsonl"))
         turn = last_turn(log)
         for _ in range(settings.runs):
-            for path in (folder / "cache" / "rolloutfs" / "index").glob("*"):
-                path.unlink()
-            for what in ("from nothing", "unchanged", "one turn more"):
+            _forget(folder)
+            for what in _LARGE:
                 if what == "one turn more":
                     with log.open("ab") as file:
                         file.write(turn)
                 seconds, read[what] = _run(store, folder)
                 taken.setdefault(what, []).append(seconds)
+    with store_of("small", folder, settings) as store:
+        count = stores.SMALL_THREADS // settings.scale
+        for _ in range(settings.runs):
+            _forget(folder)
+            for what in ("small threads, from nothing", "small threads, unchanged"):
+                seconds, read[what] = _run(store, folder)
+                taken.setdefault(what, []).append(seconds)
     samples = {what: Sample(tuple(seconds)) for what, seconds in taken.items()}
-    start = read["unchanged"]
-    rows = [(what, ms(sample), f"{max(read[what] - start, 0) / 1e6:.1f} MB") for what, sample in samples.items()]
-    rows.append(("… which is", f"{size / 1e6 / samples['from nothing'].median:.0f} MB/s", ""))
+    start = min(read.values())
+    speeds = {
+        "from nothing": f"{size / 1e6 / samples['from nothing'].median:.0f} MB/s",
+        "small threads, from nothing": f"{count / samples['small threads, from nothing'].median:,.0f} threads/s",
+    }
+    rows = [
+        (what, ms(sample), speeds.get(what, ""), f"{(read[what] - start) / 1e6:.1f} MB")
+        for what, sample in samples.items()
+    ]
     text = (
-        f"{stores.RECIPES['checkpoints'].says}; {size / 1e6:,.0f} MB with the others. The turn has {len(turn):,} "
-        "bytes. Read: more than a run reads that finds nothing changed, counted by the kernel."
+        f"{stores.RECIPES['checkpoints'].says}; {size / 1e6:,.0f} MB with the others, of which one is a fork that "
+        f"inherits all of it, so that it is read for two threads. The turn has {len(turn):,} bytes. The run after it "
+        f"compares the whole log once with what was read of it. Beside it {count:,} threads of a few kilobytes. Each "
+        "run is a new process. Read: more than by the run that reads least, counted by the kernel, the index itself "
+        "included."
     )
-    return Table("The index of a 1 GiB thread", text, ("", "median", "read"), rows)
+    return Table("The index of a 1 GiB thread", text, ("", "median", "speed", "read"), rows)
+
+
+def _forget(folder: Path) -> None:
+    for path in (folder / "cache" / "rolloutfs" / "index").glob("*"):
+        path.unlink()
 
 
 def last_turn(log: Path) -> bytes:

@@ -250,6 +250,9 @@ def huge(folder: Path, settings: Settings) -> Table:
         unchanged = timing.clocked(lambda: make_index(store, folder))
         size = sum(path.stat().st_size for path in (folder / "cache" / "rolloutfs" / "index").iterdir())
         warm = _listed(store, folder, count, settings, "--index")
+        with mounted(store, folder, "--index") as mount:
+            views = ("by-date", "by-model", "by-name")
+            looks = {view: timing.quiet_command(["ls", mount.path / view]) for view in views}
         with mounted(store, folder, "--index", "--read-only") as mount, MemoryWatch(mount) as peaks:
             walk = timing.quiet_command(["find", mount.path / "threads"])
             sizes = timing.quiet_command(["find", mount.path / "threads", "-size", "+1000"])
@@ -258,6 +261,8 @@ def huge(folder: Path, settings: Settings) -> Table:
         ("the index from nothing: threads a second", f"{count / building:,.0f}", ""),
         ("looking that nothing has changed", "", f"{unchanged:.1f} s"),
         ("bytes of index a thread", "", f"{size / count:,.0f}"),
+        ("`ls by-date`, the first look into a view", "", f"{looks['by-date']:.1f} s"),
+        ("`ls by-model` and `ls by-name` after that", "", f"{looks['by-model']:.1f} and {looks['by-name']:.1f} s"),
         ("`find threads`, all of it", "", f"{walk:.1f} s"),
         ("`find threads -size +1000` after that", "", f"{sizes:.1f} s"),
         ("resident in the serving process, at its peak", "", f"{peaks.server / (1 << 20):.0f} MiB"),

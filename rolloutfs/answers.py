@@ -21,7 +21,7 @@ from rolloutfs.lru import Recent
 from rolloutfs.tree import Kind, Listing, Node
 from rolloutfs.watch import Changes
 
-THREADS: Final = 1024  # of which answers are kept, about 12 KiB each
+THREADS: Final = 512  # of which answers are kept, about 12 KiB each
 
 #: What depends on the rollouts of other threads, too: which names there are in it, or whether it exists.
 _LINKED = frozenset(

@@ -7,6 +7,7 @@ search made as a whole says that nothing is lacking.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final, NamedTuple
 
 _MANY: Final = 1000  # threads; when more have changed, a pass over all is better
@@ -48,8 +49,9 @@ class Backlog:
         self._is_watched = False
 
     def note(self, threads: set[str]) -> None:
-        """Threads that have changed."""
-        self._changed |= threads
+        """Threads that have changed. More than `_MANY` needn't be known, since then there will be a pass."""
+        if len(self._changed) <= _MANY:
+            self._changed.update(islice(threads, 2 * _MANY))
 
     def todo(self, *, is_watched: bool) -> Todo:
         """What is to be done before a question is asked now."""

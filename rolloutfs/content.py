@@ -26,7 +26,8 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import trio
@@ -37,6 +38,7 @@ from rolloutfs import freshness, inodes
 from rolloutfs.backing import Backings
 from rolloutfs.engine import Engine
 from rolloutfs.fds import OpenFiles
+from rolloutfs.heirs import Heirs
 from rolloutfs.lru import Recent
 from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader, whole_reader
 from rolloutfs.storefiles import StoreFiles
@@ -46,7 +48,8 @@ from rolloutfs.turnfolders import TurnFolders
 log = logging.getLogger(__name__)
 
 PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has open
-KNOWN: Final = 20_000  # files whose size is remembered
+KNOWN: Final = 4096  # files whose size is remembered, about 1.5 KiB each
+_MOVED: Final = 20_000  # files that were shown under another number, of which all are told of changes
 LARGE: Final = 1 << 20  # bytes from which a raw file is worth a backing file (FUSE 3)
 _RAW = (Kind.ROLLOUT, Kind.STORE_FILE)
 _RETRY = 1.0  # seconds that the kernel's second walk along a path may take
@@ -95,15 +98,20 @@ class _Handle:
 
 def _weight(version: Derived) -> int:
     """Bytes of memory, about."""
-    extents = version.extents
+    extents, files = version.extents, 200 * len(version.projection.basis)
     if extents is None:
-        return 512
-    return 1024 + extents.weight + 200 * len(extents.sources)
+        return 512 + files
+    return 1024 + files + extents.weight + 200 * len(extents.sources)
 
 
-def _name(path: str) -> str:
-    """What a file keeps when it is archived or compressed, and has in common with its twins."""
-    return path.rpartition("/")[2].removesuffix(".zst")
+def _bases(version: Derived) -> int:
+    """1, and as much again for each 8 files that it was made from: a thread may have any number of generations."""
+    return 1 + len(version.projection.basis) // 8
+
+
+def _digest(signature: object) -> bytes:
+    """Tells signatures apart, in a few bytes: one names every file that the content was made from."""
+    return blake2b(repr(signature).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 Times = Callable[[Node, Version], tuple[int, int]]
@@ -146,15 +154,15 @@ class Contents:
         self.moved: Callable[[str], None] = _no_matter
         self.turns = TurnFolders(engine, tree)
         self._fds = OpenFiles(files)
-        self._known: Recent[int, Derived] = Recent(KNOWN)
+        self._known: Recent[int, Derived] = Recent(KNOWN, _bases)
         self._full: Recent[int, Derived] = Recent(PROJECTIONS, _weight)
         self._announced: Recent[int, Announced] = Recent(KNOWN)
-        self._opened: Recent[int, object] = Recent(KNOWN)
+        self._opened: Recent[int, bytes] = Recent(KNOWN)  # digests of signatures
         self._asked: Recent[str, float] = Recent(KNOWN)  # when the index was asked for a thread (s, monotonic)
         self._retries: Recent[tuple[int, int], float] = Recent(256)
-        self._heirs: dict[str, set[str]] = {}  # threads whose files also depend on a file that isn't theirs
+        self._heirs = Heirs()
         self._epochs: dict[int, int] = {}
-        self._highest: Recent[int, int] = Recent(KNOWN)  # the highest epoch that a file ever had
+        self._highest: Recent[int, int] = Recent(_MOVED)  # the highest epoch that a file ever had
         self._open: dict[int, _Open] = {}
         self._patient = 0  # requests that wait for pages to go
         self._handles: dict[int, _Handle] = {}
@@ -173,7 +181,8 @@ class Contents:
 
     def numbers(self, node: Node) -> list[int]:
         """Every number under which the kernel may know a file."""
-        return [inodes.with_epoch(node.ino, number) for number in range((self._highest.get(node.ino) or 0) + 1)]
+        highest = max(self._highest.get(node.ino) or 0, self._epochs.get(node.ino, 0))
+        return [inodes.with_epoch(node.ino, number) for number in range(highest + 1)]
 
     def announced(self, ino: int) -> Announced | None:
         """What the kernel was told last, if we remember it; of an open inode, its size in any case."""
@@ -229,7 +238,13 @@ class Contents:
 
     def heirs(self, path: str) -> set[str]:
         """The threads that something was made for from a file of this name which isn't their selected rollout."""
-        return self._heirs.get(_name(path), set())
+        return self._heirs.of(path)
+
+    def bury(self, threads: set[str]) -> None:
+        """These threads are gone. Should one come back, everything is made anew, and its heirs are known again."""
+        self._heirs.forget(threads)
+        for thread in threads:
+            self.forget(thread)
 
     def lasts(self, node: Node) -> bool:
         """False for a file that may become another one by a file that was never seen: it holds only now."""
@@ -238,7 +253,7 @@ class Contents:
 
     def is_steady(self, node: Node) -> bool:
         """True for a file that was never shown under another number."""
-        return node.ino not in self._highest
+        return node.ino not in self._highest and node.ino not in self._epochs
 
     def glance(self, ino: int, node: Node) -> Announced | None:
         """Attributes that are known without computing anything; None for what has to be measured."""
@@ -368,7 +383,7 @@ class Contents:
 
     def _handle(self, ino: int, state: _Open, version: Version, invalidate: Callable[[int], None]) -> tuple[int, bool]:
         state.handles += 1
-        signature = state.reader.signature
+        signature = _digest(state.reader.signature)
         before = self._opened.get(ino)
         keep = before == signature
         self._opened.put(ino, signature)
@@ -554,20 +569,24 @@ class Contents:
             return False
         self._asked.put(thread, now)
         outlines = self._engine.store.outlines(thread)
-        for node in self._tree.views(thread) if outlines else ():
-            if isinstance(node.view, View) and node.view in outlines:
-                self._keep(node, Derived.outlined(outlines[node.view]))
+        self._keep_all(thread, {view: Derived.outlined(outline) for view, outline in outlines.items()})
         return bool(outlines)
 
     def _learn(self, thread: str, made: Mapping[View, Projection]) -> None:
         """Keep derived files that were made together."""
-        for node in self._tree.views(thread) if made else ():
-            if isinstance(node.view, View) and node.view in made:
-                self._keep(node, Derived.of(made[node.view]))
+        self._keep_all(thread, {view: Derived.of(projection) for view, projection in made.items()})
+
+    def _keep_all(self, thread: str, versions: Mapping[View, Derived]) -> None:
+        shared: dict[tuple[Basis, ...], tuple[Basis, ...]] = {}  # most are made from the same files
+        for node in self._tree.views(thread) if versions else ():
+            version = versions.get(node.view) if isinstance(node.view, View) else None
+            if version is not None:
+                basis = shared.setdefault(version.projection.basis, version.projection.basis)
+                self._keep(node, replace(version, projection=replace(version.projection, basis=basis)))
 
     def _keep(self, node: Node, version: Derived) -> None:
-        for basis in version.projection.basis[1:]:
-            self._heirs.setdefault(_name(basis.path), set()).add(node.thread)
+        if node.thread:
+            self._heirs.note(node.thread, version.projection.basis[1:])
         self._known.put(node.ino, version.outline())
         if version.extents is not None:
             self._full.put(node.ino, version)

@@ -37,6 +37,7 @@ OPERATION_SECONDS = 30.0  # that a fork, revert or compaction may take: who aske
 SLOWEST = 1 << 20  # bytes of log a second that it may take longer: a legacy thread is copied
 AT_ONCE = 20  # threads of which may be read in place what views show
 FEW = 500  # rollouts whose first lines may be read in place
+_PIECE = 20_000  # rollouts that a worker is asked for at once
 
 
 class FullStore(Store, Protocol):
@@ -147,7 +148,9 @@ class Engine:
         if self._pool is not None:
             unread = self.store.unread_heads()
             if len(unread) > FEW:
-                self.store.learn_edges(unread, await self._pool.run(worker.edges, tuple(unread)))
+                for start in range(0, len(unread), _PIECE):
+                    some = unread[start : start + _PIECE]
+                    self.store.learn_edges(some, await self._pool.run(worker.edges, tuple(some)))
         return self.store.links(thread)
 
     async def spines(self, threads: tuple[str, ...], *, whole: bool) -> list[Spine | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 import platformdirs
@@ -48,8 +49,9 @@ class Indexing:
         self._wake = trio.Event()
 
     def note(self, threads: set[str]) -> None:
-        """Threads that have changed."""
-        self._changed |= threads
+        """Threads that have changed. More than `_MANY` needn't be known: that makes a pass over all."""
+        if len(self._changed) <= _MANY:
+            self._changed.update(islice(threads, 2 * _MANY))
         self._wake.set()
 
     def lagging(self) -> tuple[str, ...] | None:

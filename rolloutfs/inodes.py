@@ -16,15 +16,18 @@ the store's files) are remembered while the kernel knows them, and dropped when 
 from __future__ import annotations
 
 import os
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import compress
 from typing import Generic, TypeVar
 
 DYNAMIC = 0xFF
 EPOCHS = 256
 _HASH_BITS = 47
 _EPOCH_MASK = 0xFF00
+_RECENT = 1024  # threads that are kept in a dictionary in any case
 
 N = TypeVar("N")
 
@@ -56,47 +59,126 @@ def digest(key: str, probe: int = 0) -> int:
 
 
 class ThreadNumbers:
-    """Digests of thread ids, both ways. Invariant: `_ids[d] == t` exactly when `of(t) == d` was answered."""
+    """Digests of thread ids, both ways. Most of many are in two arrays, sorted by digest, which take a sixth of what a
+    dictionary takes; those that came lately are in one.
 
-    __slots__ = ("_digest", "_ids")
+    Invariants: a digest is in `_digests` or in `_recent`, with its thread, exactly when it was answered for that thread
+    and the thread was not forgotten since; the thread at the place of a forgotten one is empty. `_wanted` are digests
+    that several threads would have had, of which nothing is forgotten. `_last` is what was asked for last, and holds.
+    """
+
+    __slots__ = ("_digest", "_digests", "_last", "_recent", "_threads", "_wanted")
 
     def __init__(self, digest: Callable[[str, int], int] = digest) -> None:
         self._digest = digest
-        self._ids: dict[int, str] = {}
+        self._digests = array("Q")
+        self._threads: list[str] = []
+        self._recent: dict[int, str] = {}
+        self._wanted: set[int] = set()
+        self._last = (-1, "")
 
     def of(self, thread_id: str) -> int:
         """The digest of a thread, never 0 and never that of another thread."""
         probe = 0
         while True:
             number = self._digest(thread_id, probe)
-            if number and self._ids.setdefault(number, thread_id) == thread_id:
+            known = self._find(number)
+            if known == thread_id:
                 return number
+            if number and not known:
+                self._put(number, thread_id)
+                return number
+            if number:
+                self._wanted.add(number)
             probe += 1
+
+    def forget(self, thread_id: str) -> None:
+        """Nobody will ask for this thread by its number. It gets the same one again if it comes back, unless another
+        thread has taken that meanwhile.
+        """
+        number = self._digest(thread_id, 0)
+        if self._find(number) == thread_id and number not in self._wanted:
+            self._last = (-1, "")
+            if self._recent.pop(number, None) is None:
+                self._threads[bisect_left(self._digests, number)] = ""
 
     def thread(self, number: int) -> str:
         """The thread that was given this digest; KeyError when there is none."""
-        return self._ids[number]
+        if self._last[0] == number:
+            return self._last[1]
+        thread = self._find(number)
+        if not thread:
+            raise KeyError(number)
+        self._last = number, thread
+        return thread
+
+    def _find(self, number: int) -> str:
+        """The thread of a digest; empty when there is none."""
+        known = self._recent.get(number)
+        if known is not None or not self._digests:
+            return known or ""
+        at = bisect_left(self._digests, number)
+        return self._threads[at] if at < len(self._digests) and self._digests[at] == number else ""
+
+    def _put(self, number: int, thread_id: str) -> None:
+        at = bisect_left(self._digests, number)
+        if at < len(self._digests) and self._digests[at] == number:  # the place of one that was forgotten
+            self._threads[at] = thread_id
+            return
+        self._recent[number] = thread_id
+        if len(self._recent) > _RECENT + len(self._digests) // 8:
+            self._merge()
+
+    def _merge(self) -> None:
+        digests, threads, start = array("Q"), list[str](), 0
+        for number in sorted(self._recent):
+            end = bisect_left(self._digests, number, start)
+            digests += self._digests[start:end]
+            threads += self._threads[start:end]
+            digests.append(number)
+            threads.append(self._recent[number])
+            start = end
+        digests += self._digests[start:]
+        threads += self._threads[start:]
+        if "" in threads:
+            digests, threads = array("Q", compress(digests, threads)), list(filter(None, threads))
+        self._digests, self._threads, self._recent = digests, threads, {}
 
 
-@dataclass(slots=True)
-class _Known(Generic[N]):
-    key: str
-    node: N
-    lookups: int = 0
+class Keys(Generic[N]):
+    """What keys say. As it stands, nothing: then the node and all of its key are kept."""
+
+    def node(self, ino: int, key: str) -> N | None:
+        """The node with this key and number; None for one that the key doesn't tell."""
+
+    def shared(self, key: str) -> str | None:
+        """A text that is in memory in any case, and among whose `keys` this one is."""
+
+    def keys(self, shared: str) -> tuple[str, ...]:
+        """The keys that a shared text stands for, of which the number tells the right one."""
+        return ()
 
 
 class DynamicNumbers(Generic[N]):
-    """Nodes with keys of their own. Invariant: an entry lives from being numbered until the kernel forgot it.
+    """Nodes with keys of their own, of which the kernel may know 200,000 of a large store, so that no object is kept
+    of those that their key tells.
+
+    Invariants: an entry lives from being numbered until the kernel forgot it. `_known` has its key, or a text that is
+    shared for it; `_counts` how often the kernel was told of it, unless that is once; `_nodes` the nodes that no key
+    tells.
 
     `number` alone doesn't make an entry last: the caller counts with `remember` what it really handed out, and unused
     ones are swept now and then.
     """
 
-    __slots__ = ("_digest", "_known", "_unused")
+    __slots__ = ("_counts", "_digest", "_keys", "_known", "_nodes", "_unused")
 
-    def __init__(self, digest: Callable[[str, int], int] = digest) -> None:
+    def __init__(self, digest: Callable[[str, int], int] = digest, keys: Keys[N] | None = None) -> None:
         self._digest = digest
-        self._known: dict[int, _Known[N]] = {}
+        self._keys = keys if keys is not None else Keys[N]()
+        self._known: dict[int, bytes | str] = {}
+        self._counts: dict[int, int] = {}
+        self._nodes: dict[int, N] = {}
         self._unused: list[int] = []
 
     def number(self, key: str, make: Callable[[int], N]) -> N:
@@ -105,15 +187,18 @@ class DynamicNumbers(Generic[N]):
         while True:
             number = self._digest(key, probe)
             ino = compose(number, DYNAMIC)
-            known = self._known.get(ino)
-            if number and (known is None or known.key == key):
+            known = self._key(ino)
+            if number and known in (None, key):
                 node = make(ino)
                 if known is None:
-                    self._known[ino] = _Known(key, node)
+                    shared = self._keys.shared(key)
+                    is_told = shared is not None and self._told(ino, shared) == key
+                    self._known[ino] = shared if shared is not None and is_told else os.fsencode(key)
+                    self._counts[ino] = 0
                     self._unused.append(ino)
                     self._sweep()
-                else:
-                    known.node = node
+                if self._keys.node(ino, key) != node:
+                    self._nodes[ino] = node
                 return node
             probe += 1
 
@@ -122,31 +207,54 @@ class DynamicNumbers(Generic[N]):
         probe = 0
         while True:
             ino = compose(self._digest(key, probe), DYNAMIC)
-            known = self._known.get(ino)
-            if known is None:
-                return None
-            if known.key == key:
-                return ino
+            known = self._key(ino)
+            if known in (None, key):
+                return ino if known is not None else None
             probe += 1
 
     def node(self, ino: int) -> N:
         """The node of a number; KeyError when the kernel shouldn't know it."""
-        return self._known[canonical(ino)].node
+        number = canonical(ino)
+        node = self._nodes.get(number)
+        if node is None:
+            key = self._key(number)
+            node = None if key is None else self._keys.node(number, key)
+        if node is None:
+            raise KeyError(ino)
+        return node
+
+    def _key(self, ino: int) -> str | None:
+        """The key of a number; None when there is none."""
+        known = self._known.get(ino)
+        return self._told(ino, known) if isinstance(known, str) else None if known is None else os.fsdecode(known)
+
+    def _told(self, ino: int, shared: str) -> str | None:
+        """The key of a number for which there is a shared text."""
+        return next((key for key in self._keys.keys(shared) if compose(self._digest(key, 0), DYNAMIC) == ino), None)
 
     def remember(self, ino: int) -> None:
         """The kernel has been told of this number once more."""
-        known = self._known.get(canonical(ino))
-        if known is not None:
-            known.lookups += 1
+        self._count(canonical(ino), 1)
 
     def forget(self, ino: int, lookups: int) -> None:
         """The kernel forgot `lookups` of them."""
-        number = canonical(ino)
-        known = self._known.get(number)
-        if known is not None:
-            known.lookups -= lookups
-            if known.lookups <= 0:
-                del self._known[number]
+        if self._count(canonical(ino), -lookups) <= 0:
+            self._drop(canonical(ino))
+
+    def _count(self, number: int, more: int) -> int:
+        """How often the kernel has been told of a number, after `more`; 0 for one that isn't known."""
+        if number not in self._known:
+            return 0
+        lookups = max(self._counts.get(number, 1) + more, 0)
+        if lookups == 1:
+            self._counts.pop(number, None)
+        else:
+            self._counts[number] = lookups
+        return lookups
+
+    def _drop(self, number: int) -> None:
+        for kept in (self._known, self._counts, self._nodes):
+            kept.pop(number, None)
 
     def _sweep(self) -> None:
         """Drop old entries that were numbered (in a snapshot of a folder, say) but never handed out."""
@@ -154,9 +262,8 @@ class DynamicNumbers(Generic[N]):
             return
         old, self._unused = self._unused[:4096], self._unused[4096:]
         for ino in old:
-            known = self._known.get(ino)
-            if known is not None and known.lookups <= 0:
-                del self._known[ino]
+            if not self._count(ino, 0):
+                self._drop(ino)
 
     def __len__(self) -> int:
         return len(self._known)

@@ -23,12 +23,14 @@ import orjson
 import platformdirs
 
 from rolloutfs import control
+from rolloutfs.lru import Recent
 
 NAME = "operations.jsonl"
 _PATIENCE = 2.0  # seconds to wait for the lock; then the write, which is one system call, goes ahead without
 _PAUSE = 0.005
 _PIECE = 1 << 20  # bytes read at once
 _LOOKED_AT = 64 << 20  # bytes at the end of a journal in which past answers are looked for
+_THREADS = 16_384  # whose last answers are found
 _OWN = ("time", "thread", "request")  # members of a line that are not the answer's
 
 Json = dict[str, Any]
@@ -66,14 +68,14 @@ class _Span:
 class Journal:
     """The journal of one store.
 
-    Invariant: `_last` and `_failed` tell where the last line, and the last line with an error, of each thread lie
-    among the first `_seen` bytes of the file `_identity`, which had `_size` bytes when we looked.
+    Invariant: `_last` and `_failed` tell where the last line, and the last line with an error, of each of the latest
+    threads lie among the first `_seen` bytes of the file `_identity`, which had `_size` bytes when we looked.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._last: dict[str, _Span] = {}
-        self._failed: dict[str, _Span] = {}
+        self._last: Recent[str, _Span] = Recent(_THREADS)
+        self._failed: Recent[str, _Span] = Recent(_THREADS)
         self._identity: tuple[int, int] | None = None
         self._seen = self._size = 0
 
@@ -120,7 +122,7 @@ class Journal:
         line = self._line(self._failed, thread)
         return None if line is None else f"{line['error']}: {line.get('message')}"
 
-    def _line(self, spans: dict[str, _Span], thread: str) -> Json | None:
+    def _line(self, spans: Recent[str, _Span], thread: str) -> Json | None:
         if not self._is_caught_up() or thread not in spans:
             return None
         with self._open() as descriptor:
@@ -189,9 +191,9 @@ class Journal:
         line = _load(data)
         if line is None:
             return
-        self._last[line["thread"]] = _Span(offset, len(data))
+        self._last.put(line["thread"], _Span(offset, len(data)))
         if line.get("error"):
-            self._failed[line["thread"]] = _Span(offset, len(data))
+            self._failed.put(line["thread"], _Span(offset, len(data)))
 
 
 def _load(data: bytes) -> Json | None:

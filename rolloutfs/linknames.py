@@ -58,6 +58,11 @@ class Names(Sequence[str]):
                 names[at] = self[at]
         return any(alike)
 
+    @property
+    def weight(self) -> int:
+        """Bytes of memory, about, once somebody has asked for them."""
+        return 512 + len(self.threads) * (128 if len(self.threads) <= _FEW else 9)
+
     def __len__(self) -> int:
         return len(self.threads)
 

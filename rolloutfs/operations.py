@@ -579,9 +579,6 @@ class Operations(Refusing):
         if changes.folders or changes.everything:
             touched = self._refresh()
             self._invalidate_root()
-            for thread in touched:
-                if thread not in store:
-                    _drop_entry(self.tree.threads, thread)
         if changes.everything:
             touched = set(store.thread_ids())
             self._shelving.doubt()
@@ -602,7 +599,16 @@ class Operations(Refusing):
             self._invalidate_thread(thread)
         if self._links_version != store.version:
             self._look_at_links()
+        self._bury({thread for thread in touched if thread not in store})
         self._tell(touched)
+
+    def _bury(self, gone: set[str]) -> None:
+        """These threads are no longer in the store: keep no more of them than the kernel may ask for."""
+        for thread in gone:
+            _drop_entry(self.tree.threads, thread)
+        if gone:
+            self.contents.bury(gone)
+            self.tree.bury(gone)
 
     def _tell(self, threads: set[str]) -> None:
         """Let those know who keep something of all threads."""
@@ -611,10 +617,13 @@ class Operations(Refusing):
 
     def _refresh(self) -> set[str]:
         """Look for rollouts that came or went; their threads. What is said of these depends on which ones there are."""
-        touched = self._engine.store.refresh()
+        store = self._engine.store
+        touched = store.refresh()
         for thread in touched:
-            if thread in self._engine.store:
+            if thread in store:
                 self.contents.forget(thread)
+        if not self.is_watched():
+            self._bury({thread for thread in touched if thread not in store})
         return touched
 
     def _look_at_heads(self) -> None:
@@ -693,8 +702,8 @@ class Operations(Refusing):
 
     def _noted(self, kept: Kept, node: Node, attributes: Attributes) -> EntryAttributes:
         """An answer, kept unless something else than the store may change it: a request to a control file, the next
-        moment, or the end of somebody's reading an older content of the file. Nor are those about single turns, which
-        are many.
+        moment, or the end of somebody's reading an older content of the file. Nor are those about what a thread may
+        have any number of: single turns, and queries that found it.
         """
         entry = self._entry(attributes)
         if self._may_keep(node, attributes):
@@ -707,6 +716,7 @@ class Operations(Refusing):
         return (
             node.kind is not Kind.CONTROL
             and node.kind not in OF_TURNS
+            and node.kind is not Kind.FINDING
             and attributes.ino == node.ino
             and self.contents.is_steady(node)
             and self.contents.lasts(node)

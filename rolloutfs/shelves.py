@@ -35,7 +35,8 @@ from rolloutfs.linknames import Names
 from rolloutfs.lru import Recent
 
 RECENT: Final = 100  # links in recent/
-_NAMED = 500_000  # links whose order is kept, about 10 bytes each
+_NAMED = 2 << 20  # bytes of names of links, or of their order
+_SPARE = 1000  # branches, folders and models that are kept although no thread has them any more
 _MANY = 200  # threads; when more change at once, folders are made anew
 _CARD = struct.Struct("<qqIIIIIB")
 _TITLE = struct.Struct("<I"), 20  # and where it lies in a card
@@ -96,7 +97,7 @@ class Shelves:
         self._labels: dict[str, _Label] = {}  # of those that databases call otherwise than their first words
         self._roots: dict[str, _Folder] = {}
         self._latest: dict[str, int] | None = None
-        self._names: Recent[str, Names] = Recent(_NAMED, len)
+        self._names: Recent[str, Names] = Recent(_NAMED, lambda names: names.weight)
 
     # What is put in
 
@@ -132,6 +133,8 @@ class Shelves:
                     card = card._replace(cwd=before.cwd, model=before.model)
             self._change(thread, before, card)
             self._note_latest(thread, card)
+        if len(self._texts) > 3 * len(self._cards) + _SPARE:
+            self._renumber()
 
     def _change(self, thread: str, before: Card | None, card: Card | None) -> None:
         if before is not None and card is not None and _has_only_grown(before, card):
@@ -188,14 +191,23 @@ class Shelves:
             self._latest = None
 
     def _packed(self, card: Card) -> bytes:
-        numbers = []
-        for text in (card.branch, card.cwd, card.model):
-            number = self._numbers.setdefault(text, len(self._texts))
-            if number == len(self._texts):
-                self._texts.append(text)
-            numbers.append(number)
+        numbers = map(self._number, (card.branch, card.cwd, card.model))
         flags = card.is_whole * _WHOLE | card.is_agent * _AGENT | card.is_archived * _ARCHIVED
         return _CARD.pack(card.began_ns, card.last_ns, card.file, card.title, *numbers, flags) + card.words.encode()
+
+    def _number(self, text: str | None) -> int:
+        number = self._numbers.setdefault(text, len(self._texts))
+        if number == len(self._texts):
+            self._texts.append(text)
+        return number
+
+    def _renumber(self) -> None:
+        """Forget the texts that no card has."""
+        before, self._texts, self._numbers = self._texts, [None], {None: 0}
+        for thread, packed in self._cards.items():
+            *first, branch, cwd, model, flags = _CARD.unpack_from(packed)
+            numbers = (self._number(before[number]) for number in (branch, cwd, model))
+            self._cards[thread] = _CARD.pack(*first, *numbers, flags) + packed[_CARD.size :]
 
     # Folders
 

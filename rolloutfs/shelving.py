@@ -19,7 +19,7 @@ from rolloutfs.engine import Engine
 from rolloutfs.freshness import Share
 from rolloutfs.shelves import WHOLE, Shelves, mark
 
-_SLICE, _WHOLE_SLICE = 10_000, 2000  # threads that a worker is asked for at once
+_SLICE, _WHOLE_SLICE = 4000, 2000  # threads that a worker is asked for at once
 _FEW: Final = 20  # threads whose names are asked for one by one
 _QUICK: Final = 0.1  # seconds of work; what takes no longer is done whenever it may be needed
 _RARELY: Final = 20  # times as long as reading very many names took until they are read again
@@ -36,6 +36,7 @@ class Shelving:
         self._shelves = shelves
         self._is_watched = is_watched
         self._stale: set[str] = set()
+        self._many = _SLICE  # in `_stale`, upon which those are dropped that are gone
         self._partial: set[str] = set()
         self._version = 0
         self._naming: tuple[Basis, ...] = ()
@@ -48,6 +49,10 @@ class Shelving:
         """Threads have changed."""
         if self._version:
             self._stale.update(threads)
+        if len(self._stale) > self._many:
+            store = self._engine.store
+            self._stale = {thread for thread in self._stale if thread in self._shelves or thread in store}
+            self._many = max(2 * len(self._stale), _SLICE)
 
     def doubt(self) -> None:
         """Anything may have changed unheard."""

@@ -23,12 +23,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from typing import NamedTuple, NoReturn, Protocol
 
-from threadstore.names import RolloutFile
+from threadstore.names import RolloutFile, parse_rollout
 from threadstore.projection import FamilyView, StoreView, View
 from threadstore.store import Links
 
@@ -37,6 +38,8 @@ from rolloutfs.shelves import SHELVES, Shelves
 from rolloutfs.storefiles import StoreFiles
 
 ROOT, README = 1, 2  # inode numbers; the first is the kernel's
+_FEW = 4  # rollouts of a thread of which the right one is looked for
+_GONE = 20_000  # threads that went and whose numbers are still known, about 150 bytes each
 
 
 class Kind(IntEnum):
@@ -270,7 +273,9 @@ class Tree:
         self._store = store
         self._files = files
         self._threads = threads if threads is not None else inodes.ThreadNumbers()
-        self._dynamic: inodes.DynamicNumbers[Node] = inodes.DynamicNumbers()
+        self._gone: deque[str] = deque()  # threads, in the order in which they went; a thread may be back
+        self._most_gone = _GONE
+        self._dynamic: inodes.DynamicNumbers[Node] = inodes.DynamicNumbers(keys=_Keys(store))
         self.root = Node(ROOT, Kind.ROOT)
 
     # From an inode number
@@ -285,6 +290,16 @@ class Tree:
             return self.root if slot == ROOT else self._root_node(slot)
         thread, base = self._threads.thread(digest), inodes.compose(digest, 0)
         return self._made(thread, base, slot) if slot else Node(base, Kind.THREAD, thread)
+
+    def bury(self, threads: set[str]) -> None:
+        """These threads are gone from the store. Who has one of their files open may still ask for it: it takes many
+        others until they are forgotten.
+        """
+        self._gone.extend(threads)
+        while len(self._gone) > self._most_gone:
+            thread = self._gone.popleft()
+            if thread not in self._store:
+                self._threads.forget(thread)
 
     def remember(self, node: Node) -> None:
         """The kernel has been told of a node; see `inodes.DynamicNumbers`."""
@@ -549,6 +564,44 @@ class Tree:
             return self._store_node(f"{folder.name}/{name}" if folder.name else name, status)
 
         return Listing(names, node)
+
+
+class _Keys(inodes.Keys[Node]):
+    """Of rollouts, below rollouts/ and below store/, of which there may be very many: the path of one in the store says
+    what both are called.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def node(self, ino: int, key: str) -> Node | None:
+        """As `inodes.Keys` says."""
+        kind, _, rest = key.partition("\0")
+        if kind == Kind.ROLLOUT.name:
+            thread, _, name = rest.partition("\0")
+            return Node(ino, Kind.ROLLOUT, thread, name=name)
+        return Node(ino, Kind.STORE_FILE, name=rest) if kind == Kind.STORE_FILE.name else None
+
+    def shared(self, key: str) -> str | None:
+        """As `inodes.Keys` says."""
+        kind, _, rest = key.partition("\0")
+        parsed = parse_rollout(rest) if kind == Kind.STORE_FILE.name else None
+        thread = rest.partition("\0")[0] if kind == Kind.ROLLOUT.name else "" if parsed is None else parsed.thread_id
+        try:
+            rollouts = self._store.rollouts(thread)
+        except KeyError:
+            return None
+        return next((rollout.path for rollout in rollouts[:_FEW] if key in self.keys(rollout.path)), None)
+
+    def keys(self, shared: str) -> tuple[str, ...]:
+        """As `inodes.Keys` says."""
+        rollout = parse_rollout(shared)
+        if rollout is None:
+            return ()
+        return (
+            f"{Kind.ROLLOUT.name}\0{rollout.thread_id}\0{rollout.shown}",
+            f"{Kind.STORE_FILE.name}\0{shared}",
+        )
 
 
 _STORE_VIEW_NAMES = frozenset(row[0] for row in _IN_STORE.values())

@@ -38,7 +38,7 @@ class _Listed:
 
 
 def _weight(files: Files) -> int:
-    return sum(512 + one.extents.weight for one in files.values() if one.extents is not None)
+    return 512 + sum(512 + (one.extents.weight if one.extents is not None else 0) for one in files.values())
 
 
 class TurnFolders:

@@ -12,6 +12,7 @@ import logging
 import os
 import select
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
@@ -124,6 +125,8 @@ class Watch:
         if mask & flags.IGNORED:
             del self._folders[wd]
             return
+        if mask & flags.MOVE_SELF and folder:
+            self._leave(folder)
         self._states.forget(folder, name)
         path = f"{folder}/{name}" if folder and name else folder or name
         if mask & _ENDS and not folder:
@@ -151,6 +154,15 @@ class Watch:
                     todo += [f"{path}/{entry.name}" for entry in entries if entry.is_dir(follow_symlinks=False)]
             except (FileNotFoundError, NotADirectoryError, PermissionError):
                 continue  # gone meanwhile, or not ours to see
+
+    def _leave(self, folder: str) -> None:
+        """A folder was moved: if it isn't in the store any more, what happens to it and below it is nothing to us."""
+        if self._queue is None or os.path.isdir(os.path.join(self._root, folder)):
+            return
+        for wd, path in self._folders.items():
+            if path == folder or path.startswith(folder + "/"):
+                with suppress(OSError):  # gone by itself
+                    self._queue.rm_watch(wd)
 
     def _watch(self, path: str) -> None:
         assert self._queue is not None

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from threadstore.errors import Problem
 from threadstore.filestates import FileStates
-from threadstore.names import ARCHIVED, SESSIONS, RolloutFile, is_partial, parse_rollout
+from threadstore.names import ARCHIVED, SESSIONS, RolloutFile, alone, is_partial, parse_rollout
 
 _RESOLUTION = 50_000_000  # ns within which two changes of a folder may bear one mtime
 _LOOKS = 4  # at folders in which files are moved to and fro
@@ -32,9 +33,53 @@ class _Folder:
 
     identity: tuple[int, int, int]
     read_at: int
-    rollouts: dict[str, RolloutFile] = field(default_factory=dict)  # by path without .zst
+    rollouts: tuple[str, ...] = ()  # paths, no two of which are the same without .zst
     folders: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+
+
+class Threads(Mapping[str, tuple[RolloutFile, ...]]):
+    """The rollouts of each thread, oldest first; threads by id. Of a thread with one rollout, as most have, the path
+    says everything and is all that is kept. Invariant: `_last` is what was asked for last, and holds.
+    """
+
+    __slots__ = ("_found", "_last")
+
+    def __init__(self) -> None:
+        self._found: dict[str, str | tuple[RolloutFile, ...]] = {}
+        self._last: tuple[str | None, tuple[RolloutFile, ...]] = (None, ())
+
+    def __getitem__(self, thread_id: str) -> tuple[RolloutFile, ...]:
+        if self._last[0] == thread_id:
+            return self._last[1]
+        found = self._found[thread_id]
+        rollouts = (alone(found, thread_id),) if isinstance(found, str) else found
+        self._last = thread_id, rollouts
+        return rollouts
+
+    def __contains__(self, thread_id: object) -> bool:
+        return thread_id in self._found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def put(self, thread_id: str, rollouts: tuple[RolloutFile, ...]) -> None:
+        """Note the rollouts of a thread; none when it is gone."""
+        self._last = None, ()
+        if not rollouts:
+            self._found.pop(thread_id, None)
+        elif rollouts == (alone(rollouts[0].path, thread_id),):
+            self._found[thread_id] = rollouts[0].path
+        else:
+            self._found[thread_id] = rollouts
+
+    def sort(self) -> None:
+        """Have them in the order of ids."""
+        if any(first > second for first, second in pairwise(self._found)):
+            self._found = dict(sorted(self._found.items()))
 
 
 class Catalog:
@@ -47,14 +92,14 @@ class Catalog:
     def __init__(self, root: str, states: FileStates) -> None:
         self.root = root
         self._states = states
-        self._threads: dict[str, tuple[RolloutFile, ...]] = {}
+        self._threads = Threads()
         self.several: set[str] = set()
         self._named_otherwise: dict[str, list[RolloutFile]] = {}
         self.version = 0
         self._folders: dict[str, _Folder] = {}
 
     @property
-    def threads(self) -> dict[str, tuple[RolloutFile, ...]]:
+    def threads(self) -> Threads:
         """The rollouts of each thread, oldest first. The folders are read when this is asked for the first time."""
         if not self.version:
             self.refresh()
@@ -72,21 +117,19 @@ class Catalog:
             if not _missing(came, went):
                 break
             more, fewer = self._changes(anew=True)
-            went += [rollout for rollout in fewer if rollout not in came]
-            came = [rollout for rollout in came if rollout not in fewer] + more
+            went += [path for path in fewer if path not in came]
+            came = [path for path in came if path not in fewer] + more
             if not more and not fewer:
                 break
-        if came or went or not self.version:
-            self._arrange(came, went)
-        return {rollout.thread_id for rollout in (*came, *went)}
+        return self._arrange(came, went) if came or went or not self.version else set()
 
-    def _changes(self, *, anew: bool = False) -> tuple[list[RolloutFile], list[RolloutFile]]:
-        """The rollouts that came and went since the folders were read last. With `anew` the system is asked, not who
-        remembers: of a move they may have heard the first half.
+    def _changes(self, *, anew: bool = False) -> tuple[list[str], list[str]]:
+        """The paths of rollouts that came and went since the folders were read last. With `anew` the system is asked,
+        not who remembers: of a move they may have heard the first half.
         """
         seen: set[str] = set()
-        came: list[RolloutFile] = []
-        went: list[RolloutFile] = []
+        came: list[str] = []
+        went: list[str] = []
         todo = [name for name in _ROOTS if os.path.isdir(os.path.join(self.root, name))]
         while todo:
             path = todo.pop()
@@ -94,12 +137,12 @@ class Catalog:
             before = self._folders.get(path)
             folder = self._visit(path, anew=anew)
             if folder is not before:
-                was = before.rollouts if before is not None else {}
-                came += [rollout for key, rollout in folder.rollouts.items() if was.get(key) != rollout]
-                went += [rollout for key, rollout in was.items() if folder.rollouts.get(key) != rollout]
+                was, now = set(before.rollouts) if before is not None else set(), set(folder.rollouts)
+                came += [path for path in folder.rollouts if path not in was]
+                went += was - now
             todo += folder.folders
         for gone in self._folders.keys() - seen:
-            went += self._folders.pop(gone).rollouts.values()
+            went += self._folders.pop(gone).rollouts
         return came, went
 
     def of_rollout(self, rollout_id: str) -> list[RolloutFile]:
@@ -145,12 +188,14 @@ class Catalog:
         if known is not None and known.identity == identity and known.read_at - status.st_mtime_ns > _RESOLUTION:
             return known
         folder = _Folder(identity, time.time_ns())
+        rollouts: dict[str, RolloutFile] = {}
         try:
             with os.scandir(full) as entries:
                 for entry in entries:
-                    _sort(entry, path, folder)
+                    _sort(entry, path, folder, rollouts)
         except OSError as error:
             return self._unreadable(path, error)
+        folder.rollouts = tuple(rollout.path for rollout in rollouts.values())
         folder.folders.sort()
         folder.problems.sort(key=lambda problem: problem.path)
         self._folders[path] = folder
@@ -168,36 +213,48 @@ class Catalog:
         folder = self._folders[path] = _Folder((0, 0, 0), 0, problems=[problem])
         return folder
 
-    def _arrange(self, came: list[RolloutFile], went: list[RolloutFile]) -> None:
-        """Bring `_threads` and `_named_otherwise` up to date."""
-        lost = set(went)
-        gained: dict[str, list[RolloutFile]] = {}
-        for rollout in came:
-            gained.setdefault(rollout.thread_id, []).append(rollout)
-        for thread_id in gained.keys() | {rollout.thread_id for rollout in went}:
-            kept = [rollout._replace(twin=0) for rollout in self._threads.get(thread_id, ())]
-            files = [rollout for rollout in kept if rollout not in lost] + gained.get(thread_id, [])
-            if files:
-                self._threads[thread_id] = _named(files)
-            else:
-                self._threads.pop(thread_id, None)
-            if len(files) > 1:
-                self.several.add(thread_id)
-            else:
-                self.several.discard(thread_id)
-        self._threads = dict(sorted(self._threads.items()))
-        for rollout in went:
+    def _arrange(self, came: list[str], went: list[str]) -> set[str]:
+        """Bring `_threads` and `_named_otherwise` up to date; the threads that it was about."""
+        touched = set()
+        for rollout in _parsed(went):
+            touched.add(rollout.thread_id)
+            self._put(rollout.thread_id, self._others(rollout))
             if rollout.rollout_id != rollout.thread_id:
-                self._named_otherwise[rollout.rollout_id].remove(rollout)
-        for rollout in came:
+                others = self._named_otherwise[rollout.rollout_id]
+                others.remove(rollout)
+                if not others:
+                    del self._named_otherwise[rollout.rollout_id]
+        for rollout in _parsed(came):
+            touched.add(rollout.thread_id)
+            self._put(rollout.thread_id, [*self._others(rollout), rollout])
             if rollout.rollout_id != rollout.thread_id:
                 self._named_otherwise.setdefault(rollout.rollout_id, []).append(rollout)
+        self._threads.sort()
         self.version += 1
+        return touched
+
+    def _others(self, rollout: RolloutFile) -> list[RolloutFile]:
+        """The rollouts of the same thread, as their paths say."""
+        known = self._threads.get(rollout.thread_id, ())
+        return [one._replace(twin=0) for one in known if one.path != rollout.path]
+
+    def _put(self, thread_id: str, files: list[RolloutFile]) -> None:
+        """Note all rollouts of a thread."""
+        self._threads.put(thread_id, _named(files) if files else ())
+        if len(files) > 1:
+            self.several.add(thread_id)
+        else:
+            self.several.discard(thread_id)
 
 
-def _missing(came: list[RolloutFile], went: list[RolloutFile]) -> bool:
+def _parsed(paths: Iterable[str]) -> Iterator[RolloutFile]:
+    """What paths of rollouts say, one after the other: of 100,000 at once there would remain a gap beside each path."""
+    return filter(None, map(parse_rollout, paths))
+
+
+def _missing(came: list[str], went: list[str]) -> bool:
     """True when a rollout went that hasn't come under another name or in another folder."""
-    return bool({rollout.shown for rollout in went} - {rollout.shown for rollout in came})
+    return bool(went) and bool({one.shown for one in _parsed(went)} - {one.shown for one in _parsed(came)})
 
 
 def preference(rollout: RolloutFile) -> tuple[bool, str, str, bool]:
@@ -220,8 +277,10 @@ def _named(rollouts: list[RolloutFile]) -> tuple[RolloutFile, ...]:
     return tuple(result)
 
 
-def _sort(entry: os.DirEntry[str], path: str, folder: _Folder) -> None:
-    """Put one entry of a folder where it belongs. Links are never followed below the root."""
+def _sort(entry: os.DirEntry[str], path: str, folder: _Folder, rollouts: dict[str, RolloutFile]) -> None:
+    """Put one entry of a folder where it belongs; a rollout by its path without .zst. Links are never followed below
+    the root.
+    """
     inside = f"{path}/{entry.name}"
     rollout = parse_rollout(inside)
     if entry.is_dir(follow_symlinks=False):
@@ -236,14 +295,14 @@ def _sort(entry: os.DirEntry[str], path: str, folder: _Folder) -> None:
     elif rollout is None:
         folder.problems.append(_odd(inside, "not_a_rollout", "not named rollout-<time>-<thread id>.jsonl"))
     else:
-        twin = folder.rollouts.get(rollout.plain_path)
+        twin = rollouts.get(rollout.plain_path)
         if twin is not None:
             compressed = rollout if rollout.compressed else twin
             folder.problems.append(
                 _odd(compressed.path, "zstd_twin", "the same rollout lies here uncompressed, which counts")
             )
         if twin is None or twin.compressed:
-            folder.rollouts[rollout.plain_path] = rollout
+            rollouts[rollout.plain_path] = rollout
 
 
 def _odd(path: str, code: str, message: str) -> Problem:

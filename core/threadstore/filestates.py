@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from threadstore.projection import Basis
 
-_MOST = 50_000  # files whose state is remembered; about 20 MiB
+_MOST = 8192  # files whose state is remembered; about 4 MiB
 
 
 class FileStates:
@@ -61,7 +61,7 @@ class RememberedStates(FileStates):
             try:
                 known = super().lstat(path)
             except FileNotFoundError as error:
-                known = error
+                known = error.with_traceback(None)  # which would keep all that its callers have at hand
             if self._started:
                 self._known[path] = known
             if len(self._known) > self._most:

@@ -57,6 +57,17 @@ class Item(NamedTuple):
     call: int
 
 
+class Shared(NamedTuple):
+    """What is sent of an item whose two ends are those of the log: `head` bytes from its beginning, `middle`, and from
+    the place `tail` in it `length` bytes, and its last brace.
+    """
+
+    head: int
+    middle: bytes
+    tail: int
+    length: int
+
+
 _CALLS = {
     "function_call": Flag.CALL | Flag.FUNCTION,
     "local_shell_call": Flag.CALL | Flag.FUNCTION,
@@ -106,10 +117,10 @@ class History:
 
     Invariant: the five columns have one entry an item; an item of segment `MADE` has its number in `made` as
     offset. Items are only ever added at the end, cut off at the end, or replaced all at once, so what was found out
-    about the first ones (`verbatim`) holds.
+    about the first ones (`verbatim`, `shortened`) holds.
     """
 
-    __slots__ = ("budgets", "calls", "flags", "lengths", "made", "offsets", "segments", "verbatim")
+    __slots__ = ("budgets", "calls", "flags", "lengths", "made", "offsets", "segments", "shortened", "verbatim")
 
     def __init__(self) -> None:
         self.segments = array("H")
@@ -118,6 +129,7 @@ class History:
         self.flags = array("I")
         self.calls = array("Q")
         self.verbatim = array("Q")  # bytes of the first items that are sent as they lie; 0: it must be looked
+        self.shortened: dict[int, Shared] = {}  # by number: items that are sent with other bytes in their middle
         self.made: list[bytes] = []
         self.budgets: dict[tuple[int, int], int] = {}  # (segment, offset) -> tokens that an output may have
 
@@ -149,6 +161,7 @@ class History:
         """Keep the first `count` items."""
         for column in (self.segments, self.offsets, self.lengths, self.flags, self.calls, self.verbatim):
             del column[count:]
+        self.shortened = {at: shared for at, shared in self.shortened.items() if at < count}
 
     def drop_turns(self, count: int) -> None:
         """Undo the last `count` user turns (FORMAT 8.1, steps 1 to 4)."""

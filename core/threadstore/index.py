@@ -30,7 +30,7 @@ from threadstore.parts import Outline as Written
 from threadstore.passes import unpacked
 from threadstore.projection import Basis, Outline, View
 from threadstore.summaries import COLUMNS as SUMMARY
-from threadstore.summaries import Opening, Summary, TurnPlace, of_row
+from threadstore.summaries import Summary, TurnPlace, of_row
 from threadstore.tallies import COLUMNS as SPENT
 from threadstore.tallies import Tally, of_rows
 
@@ -45,11 +45,10 @@ ALL = "*"
 _GENERATION = 16  # bytes of each
 _DIGEST = 16  # bytes
 _PATIENCE = 0.05  # seconds to wait for a lock
-_AT_ONCE = 200  # threads that are asked for in one query
+_AT_ONCE = 1000  # threads that are asked for in one query
 _AGAIN = 1.0  # seconds until it is looked again whether the file is the same
 _KEPT = ("rollout", "made_from", "facts", "generations", "last_record_ns", *SIZES.values())
 _COLUMNS = ", ".join(("digest", *_KEPT))
-_OPENING = "last_record_ns, made_from, created_at, first_words, branch, is_agent, cwd, model"
 _ONE = f"SELECT {_COLUMNS} FROM threads WHERE id = ?"
 _TURNS = "SELECT id, number, file FROM turns WHERE thread_id = ? AND why IS NOT 'reverted' ORDER BY rowid"
 _PROBLEMS = 'SELECT code, file, "offset", length, message, consequence FROM problems WHERE thread_id = ? ORDER BY rowid'
@@ -73,15 +72,25 @@ class Entry(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What the index knows of a thread without its derived files: the files that it was made from, the time of the last
-    record (Unix, ns), how it began, folder and model of now.
+    """What the index knows of a thread for a view: the files that it was made from and what `Spine` has, but for what
+    `stat` says. `began_ns` is None where it depends on several rollouts; `created` is what the first line of the
+    selected one says.
     """
 
     made_from: tuple[Basis, ...]
-    last_record_ns: int
-    opening: Opening
+    began_ns: int | None
+    created: str | None
+    last_ns: int
+    words: str
+    branch: str | None
     cwd: str | None
     model: str | None
+    is_agent: bool
+
+    def packed(self) -> bytes:
+        """As bytes that tell when they were damaged. Raises TypeError for a path that is no text."""
+        data = orjson.dumps((list(map(tuple, self.made_from)), *self[1:]))
+        return blake2b(data, digest_size=_DIGEST).digest() + data
 
 
 @cache
@@ -133,8 +142,10 @@ class IndexReader:
         for start in range(0, len(thread_ids), _AT_ONCE):
             some = thread_ids[start : start + _AT_ONCE]
             marks = ", ".join("?" * len(some))
-            rows = self._all(f"SELECT id, {_OPENING}, {_COLUMNS} FROM threads WHERE id IN ({marks})", *some)
-            found |= {row[0]: _kept(row[1:9]) for row in rows if row[9] == _digest(row[10:])}
+            for thread_id, data in self._all(f"SELECT thread_id, data FROM spines WHERE thread_id IN ({marks})", *some):
+                one = _kept(data)
+                if one is not None:
+                    found[thread_id] = one
         return found
 
     def turns(self, thread_id: str) -> list[TurnPlace]:
@@ -235,28 +246,34 @@ def identity_of(path: str) -> tuple[int, int] | None:
 
 
 def entries(connection: sqlite3.Connection, after: str, before: str) -> dict[str, Entry | None]:
-    """The entries of the threads whose ids lie between two others; None for one that can't be used."""
-    return {row[0]: _entry(row[1:]) for row in connection.execute(_SOME, (after, before))}
+    """The entries of the threads whose ids lie between two others, without derived files; None for one that can't be
+    used.
+    """
+    return {row[0]: _entry(row[1:], outlines=False) for row in connection.execute(_SOME, (after, before))}
 
 
-def _entry(row: tuple[Any, ...]) -> Entry | None:
+def _entry(row: tuple[Any, ...], *, outlines: bool = True) -> Entry | None:
     """An entry from its columns; None when they don't fit together."""
     digest, _, made_from, facts, generations, last, *sizes = row
     if digest != _digest(row[1:]):
         return None
     basis = tuple(Basis(*one) for one in orjson.loads(made_from))
-    outlines = {
+    if not outlines:
+        return Entry(basis, facts, {}, last)
+    found = {
         view: Outline(size, basis, generations[number * _GENERATION : (number + 1) * _GENERATION])
         for number, (view, size) in enumerate(zip(SIZES, sizes, strict=True))
         if size is not None
     }
-    return Entry(basis, facts, outlines, last)
+    return Entry(basis, facts, found, last)
 
 
-def _kept(row: tuple[Any, ...]) -> Kept:
-    last, made_from, created, words, branch, is_agent, cwd, model = row
-    basis = tuple(Basis(*one) for one in orjson.loads(made_from))
-    return Kept(basis, last, Opening(created, words, branch, bool(is_agent)), cwd, model)
+def _kept(data: object) -> Kept | None:
+    """What `Kept.packed` gave; None for anything else."""
+    if not isinstance(data, bytes) or blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
+        return None
+    made_from, *rest = orjson.loads(data[_DIGEST:])
+    return Kept(tuple(Basis(*one) for one in made_from), *rest)
 
 
 def packed_extents(extents: Extents) -> bytes | None:

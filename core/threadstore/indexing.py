@@ -22,8 +22,10 @@ from threadstore import index, parts
 from threadstore.index import SIZES, Entry
 from threadstore.names import RolloutFile
 from threadstore.projection import Projection, View
-from threadstore.projector import Texts
+from threadstore.projector import BLOCKS, DOUBT
+from threadstore.spines import kept_of
 from threadstore.store import ThreadStore
+from threadstore.texts import Text
 from threadstore.usage import FIELDS
 from threadstore.words import by_character
 
@@ -32,6 +34,7 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 _SLICE = 500  # threads whose entries are compared at once
 _TEXT = 300  # characters of a text that are kept
+_AT_ONCE = 200  # texts that are put in at once
 _STALE = 7 * 86_400  # seconds after which the index of another edition is removed
 #: Errors that say nothing of the file itself.
 _PASSING = frozenset(
@@ -43,7 +46,18 @@ _PASSING = frozenset(
 _AFTER_ALL = "~"  # comes after every thread id
 _LARGE = 256 << 10  # bytes of log from which each derived file is kept by itself
 _VERY_LARGE = 1 << 20  # bytes of log from which passes over it are kept
-_TABLES = ("texts", "parts", "passes", "extents", "problems", "spent", "turns", "rollouts", "threads")  # children first
+_TABLES = (
+    "texts",
+    "parts",
+    "passes",
+    "extents",
+    "problems",
+    "spent",
+    "turns",
+    "rollouts",
+    "spines",
+    "threads",
+)  # children first
 _TEXTS = (
     *("name", "preview", "status", "health", "history_mode", "cwd", "model", "model_provider", "created_at"),
     *("updated_at", "cli_version", "originator", "forked_from", "parent"),
@@ -90,13 +104,14 @@ class Indexer:
 
     def _advance(self, connection: sqlite3.Connection, last: str, end: float) -> Progress:
         ids = self._store.thread_ids()
+        doubtful = {row[0] for row in connection.execute("SELECT thread_id FROM passes WHERE kind = ?", (DOUBT,))}
         at, entered = bisect_right(ids, last), 0
         while True:
             some = ids[at : at + _SLICE]
             bound = ids[at + _SLICE] if at + _SLICE < len(ids) else _AFTER_ALL
             known = index.entries(connection, last, bound)
             for thread in some:
-                entered += self._enter(connection, thread, known.pop(thread, None))
+                entered += self._enter(connection, thread, known.pop(thread, None), doubtful=thread in doubtful)
                 at, last = at + 1, thread
                 if time.monotonic() >= end:
                     return Progress(thread, at, len(ids), entered)
@@ -167,25 +182,30 @@ class Indexer:
             _create(self.path, self._store.root)
         self._connection, self._identity = index.connect(self.path), index.identity_of(self.path)
         self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("PRAGMA temp_store = MEMORY")  # else each text costs ten times its bytes in a file
         self._connection.create_function("by_character", 1, by_character, deterministic=True)
         return self._connection
 
     # Entries
 
-    def _enter(self, connection: sqlite3.Connection, thread: str, known: Entry | None) -> int:
-        """Bring one entry up to date; 1 when it had to be. A thread that can't be entered is left out."""
+    def _enter(
+        self, connection: sqlite3.Connection, thread: str, known: Entry | None, *, doubtful: bool = False
+    ) -> int:
+        """Bring one entry up to date; 1 when it had to be. A thread that can't be entered is left out. One that is
+        `doubtful` is compared with its logs as a whole.
+        """
         connection.execute("SAVEPOINT entry")
         try:
-            if known is not None and self._store.is_entry_current(thread, known):
+            is_current = known is not None and self._store.is_entry_current(thread, known)
+            if is_current and (not doubtful or _prove(connection, self._store, thread)):
                 return 0
-            entry, made = self._store.make_entry(thread)
+            said = _Texts(connection, thread)
+            entry, made = self._store.make_entry(thread, said)
             rows = _rows(self._store, thread, entry, made)
-            said = self._store.texts(thread, _text_pass(connection, thread))
-            kept = {"parts", "texts"} if said.goes_on else {"parts"}
-            _remove(connection, [thread], kept)
+            _remove(connection, [thread], {"parts", "texts"})
             _put(connection, rows)
             _put_parts(connection, thread, self._store.packed_parts(thread) if rows["passes"] else {})
-            _put_texts(connection, thread, said)
+            said.put()
         except sqlite3.DatabaseError:
             raise
         except Exception as error:  # noqa: BLE001  of what can't be read its own problems.jsonl tells
@@ -245,6 +265,7 @@ def _create(path: str, root: str) -> None:
         {"thread_id": str, "day": str, "model": str, **dict.fromkeys(FIELDS, int)},
         foreign_keys=[("thread_id", "threads", "id")],
     )
+    database.execute("CREATE TABLE spines (thread_id TEXT PRIMARY KEY REFERENCES threads(id), data BLOB) WITHOUT ROWID")
     database.table("extents").create(
         {"thread_id": str, "file": str, "data": bytes},
         pk=("thread_id", "file"),
@@ -308,19 +329,55 @@ def _unlink(path: str) -> None:
             os.unlink(path + end)
 
 
-def _text_pass(connection: sqlite3.Connection, thread: str) -> bytes | None:
-    """How far the texts in the index go."""
-    row = connection.execute("SELECT data FROM passes WHERE thread_id = ? AND kind = 'texts'", (thread,)).fetchone()
-    return None if row is None else row[0]
+class _Texts:
+    """Puts what was said in a thread into the index while it is told."""
+
+    def __init__(self, connection: sqlite3.Connection, thread: str) -> None:
+        self._connection = connection
+        self._thread = thread
+        self._new: list[tuple[object, ...]] = []
+        self._passed: bytes | None = None
+        row = connection.execute("SELECT data FROM passes WHERE thread_id = ? AND kind = 'texts'", (thread,)).fetchone()
+        self.known: bytes | None = None if row is None else row[0]
+
+    def begin(self, *, goes_on: bool) -> None:
+        """See `Hearer`."""
+        if not goes_on:
+            self._connection.execute("DELETE FROM texts WHERE thread_id = ?", (self._thread,))
+
+    def take(self, text: Text) -> None:
+        """See `Hearer`."""
+        self._new.append((self._thread, *text))
+        if len(self._new) >= _AT_ONCE:
+            self._insert()
+
+    def end(self, passed: bytes | None) -> None:
+        """See `Hearer`."""
+        self._insert()
+        self._passed = passed
+
+    def put(self) -> None:
+        """Note how far the texts go."""
+        if self._passed is not None:
+            values = (self._thread, self._passed)
+            self._connection.execute("INSERT OR REPLACE INTO passes VALUES (?, 'texts', ?)", values)
+
+    def _insert(self) -> None:
+        self._connection.executemany(
+            "INSERT INTO texts (thread_id, file, offset, kind, tool, text, effective) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            self._new,
+        )
+        self._new.clear()
 
 
-def _put_texts(connection: sqlite3.Connection, thread: str, said: Texts) -> None:
-    connection.executemany(
-        "INSERT INTO texts (thread_id, file, offset, kind, tool, text, effective) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        ((thread, *text) for text in said.found),
-    )
-    if said.passed is not None:
-        connection.execute("INSERT OR REPLACE INTO passes VALUES (?, 'texts', ?)", (thread, said.passed))
+def _prove(connection: sqlite3.Connection, store: ThreadStore, thread: str) -> bool:
+    """True when all that was read of a doubtful thread is as it was, which is noted."""
+    blocks = store.prove(thread)
+    if blocks is None:
+        return False
+    connection.execute("UPDATE passes SET data = ? WHERE thread_id = ? AND kind = ?", (blocks, thread, BLOCKS))
+    connection.execute("DELETE FROM passes WHERE thread_id = ? AND kind = ?", (thread, DOUBT))
+    return True
 
 
 def _put_parts(connection: sqlite3.Connection, thread: str, made: dict[bytes, bytes]) -> None:
@@ -352,6 +409,7 @@ def _put(connection: sqlite3.Connection, rows: dict[str, list[Json]]) -> None:
 def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projection]) -> dict[str, list[Json]]:
     """The rows of one thread by table, parents first."""
     document, usage = _document(made, View.THREAD), _document(made, View.USAGE)
+    opening = store.opening(thread)
     git = document["git"] if isinstance(document["git"], dict) else {}
     row = {
         "id": thread,
@@ -359,7 +417,7 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         "branch": _text(git.get("branch")),
         "commit_hash": _text(git.get("commit_hash")),
         "agent": _text((document["agent"] or {}).get("nickname") or (document["agent"] or {}).get("role")),
-        "first_words": _text(store.opening(thread).words),
+        "first_words": _text(opening.words),
         "archived": document["archived"],
         "is_agent": document["agent"] is not None,
         **{key: document["counts"][key] for key in _COUNTS},
@@ -367,10 +425,12 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         "own_tokens": _tokens(usage["own"]),
         **index.packed(entry),
     }
+    spine = kept_of(store, thread, opening, entry, (row["cwd"], row["model"]))
     size = sum(source.size for source in entry.made_from)
     passes = store.packed_passes(thread) if size > _VERY_LARGE else {}
     return {
         "threads": [row],
+        "spines": [{"thread_id": thread, "data": spine.packed()}],
         "extents": [*_extents(thread, made, in_parts=parts.KIND in passes)]
         if size > _LARGE
         else [*_together(thread, entry, made)],

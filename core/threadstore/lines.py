@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import orjson
@@ -67,19 +67,24 @@ class Line(NamedTuple):
 
 
 class Log:
-    """An open rollout, or the first `size` bytes of one. `bytes_read` counts what was asked of the file."""
+    """An open rollout, or the first `size` bytes of one. `bytes_read` counts what was asked of the file; `tap` is given
+    what was read, after its offset.
+    """
 
-    __slots__ = ("bytes_read", "descriptor", "size")
+    __slots__ = ("bytes_read", "descriptor", "size", "tap")
 
     def __init__(self, descriptor: int, size: int) -> None:
         self.descriptor = descriptor
         self.size = size
         self.bytes_read = 0
+        self.tap: Callable[[int, bytes], None] | None = None
 
     def read(self, offset: int, length: int) -> bytes:
         """`length` bytes at `offset`; fewer only when the file was truncated meanwhile."""
         data = pread_exactly(self.descriptor, min(length, max(self.size - offset, 0)), offset)
         self.bytes_read += len(data)
+        if self.tap is not None:
+            self.tap(offset, data)
         return data
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from threadstore.spool import Spool
 
 REJECTED = "rolloutfs:rejected"  # key of a meta that Codex would not accept: the reason
 _LONG = ("base_instructions", "dynamic_tools", "instructions")  # texts that nobody here needs
-_MOST = 4096  # metas that are remembered
+_MOST = 1024  # metas that are remembered, some KiB each
 _SEARCHED = 8 << 20  # bytes of a file in which a meta is looked for
 
 

@@ -18,6 +18,7 @@ _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F
 _ROLLOUT = re.compile(
     rf"rollout-([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9]{{2}}-[0-9]{{2}}-[0-9]{{2}})-({_UUID})(?:_({_UUID}))?\.jsonl(\.zst)?"
 )
+_STAMP = slice(len("rollout-"), len("rollout-2026-11-29T10-00-00"))
 _UUID_ONLY = re.compile(_UUID)
 _PARTIAL = re.compile(rf"\.({_ROLLOUT.pattern})\.[0-9a-f-]+\.partial")
 
@@ -25,11 +26,11 @@ _PARTIAL = re.compile(rf"\.({_ROLLOUT.pattern})\.[0-9a-f-]+\.partial")
 class RolloutFile(NamedTuple):
     """One rollout file, known from its name alone.
 
-    Ordered by time in the name, then by rollout id: the greatest of a thread is the one that Codex selects when it has
-    no database (FORMAT 11.4).  `path` is relative to the store's root.  A tuple, since a large store has 100,000.
+    By time in the name, then by rollout id, the greatest of a thread is the one that Codex selects when it has no
+    database (FORMAT 11.4).  `path` is relative to the store's root.  A tuple, and without what the path says as well,
+    since a large store has 100,000.
     """
 
-    stamp: str
     rollout_id: str
     thread_id: str
     path: str
@@ -41,6 +42,11 @@ class RolloutFile(NamedTuple):
     def name(self) -> str:
         """The last part of the path."""
         return self.path.rpartition("/")[2]
+
+    @property
+    def stamp(self) -> str:
+        """The time in the name."""
+        return self.name[_STAMP]
 
     @property
     def shown(self) -> str:
@@ -59,10 +65,15 @@ def parse_rollout(path: str) -> RolloutFile | None:
     match = _ROLLOUT.fullmatch(path, path.rfind("/") + 1)
     if match is None:
         return None
-    stamp, thread_id, rollout_id, zst = match.groups()
+    _, thread_id, rollout_id, zst = match.groups()
     thread_id = thread_id.lower()
     rollout_id = thread_id if rollout_id is None else rollout_id.lower()
-    return RolloutFile(stamp, rollout_id, thread_id, path, path.startswith(ARCHIVED + "/"), zst is not None)
+    return RolloutFile(rollout_id, thread_id, path, path.startswith(ARCHIVED + "/"), zst is not None)
+
+
+def alone(path: str, thread_id: str) -> RolloutFile:
+    """What `parse_rollout` says of a path of which it says that it is the first rollout of this thread."""
+    return RolloutFile(thread_id, thread_id, path, path.startswith(ARCHIVED + "/"), path.endswith(".zst"))
 
 
 def partial_of(name: str, tag: str) -> str:

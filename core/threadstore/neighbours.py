@@ -130,19 +130,22 @@ class Neighbours:
 
     def arrange(self, heads: Mapping[str, RolloutFile], version: int) -> None:
         """Make the trees of the selected rollouts, all of which were read."""
-        paths = {rollout.path for rollout in heads.values()}
-        self._read &= paths
-        self._edges = {path: edge for path, edge in self._edges.items() if path in paths}
+        there = 0
         forks: dict[str, list[str]] = {}
         agents: dict[str, list[tuple[str, str]]] = {}
-        leading = ((thread_id, self._edges.get(rollout.path)) for thread_id, rollout in heads.items())
-        for thread_id, edge in leading:
+        for thread_id, rollout in heads.items():
+            there += rollout.path in self._read
+            edge = self._edges.get(rollout.path)
             if edge is None:
                 continue
             if edge.parent is not None:
                 agents.setdefault(edge.parent, []).append((edge.nickname, thread_id))
             elif edge.forked_from is not None:
                 forks.setdefault(edge.forked_from, []).append(thread_id)
+        if there < len(self._read) or self._edges.keys() - self._read:  # a set of 100,000 paths only if it is needed
+            paths = {rollout.path for rollout in heads.values()}
+            self._read &= paths
+            self._edges = {path: edge for path, edge in self._edges.items() if path in paths}
         self._forks, self._version = forks, version
         self._agents = {parent: _named(children) for parent, children in agents.items()}
         below = {parent: [child for _, child in children] for parent, children in agents.items()}
@@ -163,6 +166,8 @@ class Neighbours:
 
     def _root(self, thread_id: str) -> str:
         """The thread that a family begins with; in a circle the smallest."""
+        if thread_id not in self._above:
+            return thread_id
         on_the_way: dict[str, None] = {}
         at: str | None = thread_id
         while at is not None and at not in self._roots and at not in on_the_way:

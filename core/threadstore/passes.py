@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import io
 import pickle
+import time
 from array import array
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import EnumType
 from hashlib import blake2b
 from typing import Any, Final
@@ -20,10 +21,15 @@ from typing import Any, Final
 import zstandard
 
 from threadstore.files import pread_exactly
-from threadstore.opened import OpenLineage
+from threadstore.lines import CHUNK
+from threadstore.opened import OpenFile, OpenLineage
+from threadstore.projection import Basis
 
 _DIGEST = 16  # bytes
-_BLOCK = 1 << 20  # bytes
+_BLOCK = CHUNK  # bytes; what is read at once from a file's beginning is a block
+_FILES = 16  # of which a `Digester` remembers blocks
+_COMPARED = 8  # blocks at the end of a file that another process compares before it goes on
+_TRUSTED = 86_400  # seconds after which it compares all of them
 #: Modules of ours whose classes passes consist of.
 _OWN: Final = frozenset(
     f"threadstore.{name}"
@@ -86,52 +92,96 @@ class Pass:
 class Blocks:
     """Digests of what passes have read of each file, up to its end then, in blocks of `_BLOCK` bytes.
 
-    Another process can't have seen whether a log was also changed in the middle before something was appended, so it
-    compares these before it goes on. That reads the log, but decodes none of it.
+    Another process can't have seen whether a log was also changed in the middle before something was appended. So it
+    compares the last `_COMPARED` blocks, which for most logs are all, and goes on. If there are more, what it makes is
+    `doubtful` until all of them were compared: by the next pass over the store, or before it goes on when `whole`, the
+    time of the last such comparison (Unix, s), is too long ago. That reads the log, but decodes none of it.
     """
 
     ends: tuple[int, ...]
     digests: tuple[tuple[bytes, ...], ...]
+    whole: float
+    doubtful: bool = False
 
     @classmethod
-    def over(cls, lineage: OpenLineage, known: Blocks | None = None) -> Blocks:
-        """Of all files of a lineage; whole blocks that are `known` aren't read again."""
-        before = known.digests if known is not None and len(known.digests) == len(lineage.files) else None
+    def over(cls, lineage: OpenLineage, known: Blocks | None = None, digester: Digester | None = None) -> Blocks:
+        """Of all files of a lineage; whole blocks that are `known`, also to a digester, aren't read again."""
+        before = known if known is not None and len(known.digests) == len(lineage.files) else None
         digests = []
         for number, end in enumerate(lineage.ends()):
-            whole = min(known.ends[number], end) // _BLOCK if known is not None and before is not None else 0
-            found = list(before[number][:whole]) if before is not None else []
-            found += _digests(lineage, number, len(found) * _BLOCK, end)
+            if before is not None:
+                found = list(before.digests[number][: min(before.ends[number], end) // _BLOCK])
+            else:
+                found = [] if digester is None else digester.known(lineage.files[number])[: end // _BLOCK]
+            found += _digests(lineage, number, len(found), end)
             digests.append(tuple(found))
-        return cls(lineage.ends(), tuple(digests))
+        if before is None:
+            return cls(lineage.ends(), tuple(digests), time.time())
+        return cls(lineage.ends(), tuple(digests), before.whole, before.doubtful)
 
-    def are_of(self, lineage: OpenLineage) -> bool:
-        """True when the files of a lineage still begin with the same bytes."""
-        if len(self.digests) != len(lineage.files):
-            return False
+    def proven(self, lineage: OpenLineage, *, whole: bool = False) -> Blocks | None:
+        """The same blocks after they were compared with what the files begin with now; None when that is something
+        else. With `whole` all of them are compared, whatever was compared before.
+        """
         ends = lineage.ends()
-        return all(
-            end <= ends[number] and tuple(_digests(lineage, number, 0, end)) == self.digests[number]
-            for number, end in enumerate(self.ends)
-        )
+        if len(self.ends) != len(ends) or any(old > new for old, new in zip(self.ends, ends, strict=True)):
+            return None
+        whole = whole or not 0 <= time.time() - self.whole < _TRUSTED
+        complete = True
+        for number, (end, known) in enumerate(zip(self.ends, self.digests, strict=True)):
+            first = 0 if whole else max(len(known) - _COMPARED, 0)
+            complete = complete and first == 0
+            if known[first:] != tuple(_digests(lineage, number, first, end)):
+                return None
+        return replace(self, whole=time.time(), doubtful=False) if complete else replace(self, doubtful=True)
 
 
-def _digests(lineage: OpenLineage, number: int, start: int, end: int) -> Iterator[bytes]:
+class Digester:
+    """Takes digests of the whole blocks of files while passes read these from their beginnings, for `Blocks`. Threads
+    that inherit the same file share them.
+    """
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[Basis, list[bytes]] = OrderedDict()
+
+    def listen(self, file: OpenFile) -> None:
+        """A pass begins to read the file."""
+        found = self._found.setdefault(file.basis, [])
+        if len(self._found) > _FILES:
+            self._found.popitem(last=False)
+
+        def take(offset: int, data: bytes) -> None:
+            if offset == len(found) * _BLOCK and len(data) == _BLOCK:
+                found.append(_digest(data))
+
+        file.log.tap = take
+
+    def known(self, file: OpenFile) -> list[bytes]:
+        """The digests of its first blocks, as many as were taken."""
+        return self._found.get(file.basis, [])
+
+
+def _digests(lineage: OpenLineage, number: int, first: int, end: int) -> Iterator[bytes]:
+    """Those of a file from block number `first` on, up to the offset `end`."""
     descriptor = lineage.files[number].log.descriptor
-    for at in range(start, end, _BLOCK):
+    for at in range(first * _BLOCK, end, _BLOCK):
         data = pread_exactly(descriptor, min(_BLOCK, end - at), at)
-        yield blake2b(data, digest_size=_DIGEST).digest()
+        yield _digest(data)
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=_DIGEST).digest()
 
 
 def packed(found: object) -> bytes:
     """What a pass has found, as bytes that tell when they were damaged."""
     data = zstandard.compress(pickle.dumps(found, protocol=5), 1)
-    return blake2b(data, digest_size=_DIGEST).digest() + data
+    return _digest(data) + data
 
 
 def unpacked(data: object) -> Any:
     """What `packed` was given; None for anything else."""
-    if not isinstance(data, bytes) or blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
+    if not isinstance(data, bytes) or _digest(data[_DIGEST:]) != data[:_DIGEST]:
         return None
     try:
         return _Unpickler(io.BytesIO(zstandard.decompress(data[_DIGEST:]))).load()

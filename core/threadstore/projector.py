@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 from threadstore import diagnosis, dropped, prompt, reverts, transcript, views
 from threadstore.calls import match_calls
@@ -29,17 +29,19 @@ from threadstore.names import RolloutFile
 from threadstore.opened import OpenLineage, first_dialect, open_rollout
 from threadstore.parts import KIND as WRITTEN
 from threadstore.parts import Parts
-from threadstore.passes import Blocks, Pass, packed, unpacked
+from threadstore.passes import Blocks, Digester, Pass, packed, unpacked
 from threadstore.projection import Basis, Projection, View
 from threadstore.records import Dialect, Json, Memo, Record, Skip, decode, dialect_of, is_blank
 from threadstore.replay import Replay
 from threadstore.replaying import continued, extended, replay_lineage, whole_lines
 from threadstore.scan import FullScan, Source, words_of
 from threadstore.spool import Spool
-from threadstore.texts import Text, texts_of
+from threadstore.texts import Text, text_of, texts_of
 from threadstore.usage import Spent, add
 
 KINDS = ("scan", "history", "state")  # of passes
+BLOCKS = "blocks"  # of what all of them have read
+DOUBT = "doubt"  # is kept of a thread as long as these are doubtful
 _KEPT = 4  # threads whose passes are kept
 _KEPT_GENERATIONS = 1000  # of which is known what was spent in them
 _REMEMBERED = (
@@ -69,7 +71,9 @@ class Projector:
         self._reverted: OrderedDict[object, Spent] = OrderedDict()
         self._dropped: OrderedDict[object, bytes] = OrderedDict()  # lines of turns by the end of a generation
         self._blocks: dict[str, Blocks] = {}  # what passes over large logs of this process have read
+        self._digester = Digester()
         self._proven: tuple[tuple[Basis, ...], bool] = ((), False)
+        self._disproven: set[str] = set()  # threads of which the passes of another process are worth nothing
 
     def project(self, subject: Subject, view: View) -> Projection:
         """Make one derived file."""
@@ -90,9 +94,9 @@ class Projector:
             extents, generation = self._make(passes, view)
             return Projection(extents, passes.basis(view), generation)
 
-    def project_all(self, subject: Subject) -> dict[View, Projection]:
+    def project_all(self, subject: Subject, hearer: Hearer | None = None) -> dict[View, Projection]:
         """Every derived file, for less than one by one costs. What can't be made of a closed file is left out, and of a
-        large log what would read it again although only a turn was added.
+        large log what would read it again although only a turn was added. The `hearer` is told what was said.
         """
         rollout = subject.head.rollout
         try:
@@ -105,11 +109,15 @@ class Projector:
             if not _is_large(lineage):
                 lineage.decode = self._memo_of(lineage).decode
             passes = _Passes(self, subject, lineage, None)
+            if hearer is not None:
+                self._tell(passes, hearer)
             first = (View.THREAD, *View)  # from the scan, which makes the others quicker
             anew = _ANEW if _is_large(lineage) else frozenset()
             made = {view: self._make(passes, view) for view in dict.fromkeys(first) if view not in anew}
             if self.remembered is not None and _is_large(lineage):
-                self._blocks[subject.thread_id] = Blocks.over(lineage, self._blocks.get(subject.thread_id))
+                known = self._blocks.get(subject.thread_id)
+                self._blocks[subject.thread_id] = Blocks.over(lineage, known, self._digester)
+                self._disproven.discard(subject.thread_id)
             return {view: Projection(made[view][0], passes.basis(view), made[view][1]) for view in made}
 
     def _memo_of(self, lineage: OpenLineage) -> Memo:
@@ -257,17 +265,44 @@ class Projector:
         return known
 
     def _is_proven(self, thread_id: str, lineage: OpenLineage) -> bool:
-        """True when the files still begin with what passes of another process have read, or of this one."""
+        """True when the files still begin with what passes of another process have read, as far as that is compared
+        before going on (`Blocks`), or with what this one has read.
+        """
         if thread_id in self._blocks:
             return True
+        if thread_id in self._disproven:
+            return False
         basis = tuple(file.basis for file in lineage.files)
         if self._proven[0] != basis:
-            data = None if self.remembered is None else self.remembered(thread_id, "blocks")
-            blocks = None if data is None else unpacked(data)
-            self._proven = (basis, isinstance(blocks, Blocks) and blocks.are_of(lineage))
-            if isinstance(blocks, Blocks) and self._proven[1]:
-                self._blocks[thread_id] = blocks
+            proven = self._compare(thread_id, lineage, whole=False)
+            self._proven = (basis, proven is not None)
+            if proven is not None:
+                self._blocks[thread_id] = proven
         return self._proven[1]
+
+    def _compare(self, thread_id: str, lineage: OpenLineage, *, whole: bool) -> Blocks | None:
+        data = None if self.remembered is None else self.remembered(thread_id, BLOCKS)
+        blocks = None if data is None else unpacked(data)
+        return blocks.proven(lineage, whole=whole) if isinstance(blocks, Blocks) else None
+
+    def prove(self, thread_id: str, head: RolloutFile) -> bytes | None:
+        """Compare all that passes of another process have read of a thread with what is there: packed blocks that are
+        not doubtful any more. None when it is something else, and then nothing of it is used again.
+        """
+        with self.open(self.segments(head)) as lineage:
+            blocks = self._compare(thread_id, lineage, whole=True)
+        if blocks is None:
+            self._forget(thread_id)
+            return None
+        self._blocks[thread_id] = blocks
+        return packed(blocks)
+
+    def _forget(self, thread_id: str) -> None:
+        """The passes over a thread are worth nothing."""
+        for kind in (*KINDS, WRITTEN):
+            self._kept.pop((thread_id, kind), None)
+        self._blocks.pop(thread_id, None)
+        self._disproven.add(thread_id)
 
     def _keep(self, thread_id: str, kind: str, found: object) -> None:
         self._kept[thread_id, kind] = found
@@ -277,7 +312,8 @@ class Projector:
     def packed_passes(self, thread_id: str) -> dict[str, bytes]:
         """The passes over a thread that were made last, to be `remembered` in another process."""
         found: dict[str, object] = {kind: self._kept.get((thread_id, kind)) for kind in KINDS}
-        found["blocks"] = self._blocks.get(thread_id)
+        found[BLOCKS] = blocks = self._blocks.get(thread_id)
+        found[DOUBT] = True if blocks is not None and blocks.doubtful else None
         parts = self._kept.get((thread_id, WRITTEN))
         found[WRITTEN] = parts.outline() if isinstance(parts, Parts) else None
         return {kind: packed(one) for kind, one in found.items() if one is not None}
@@ -287,7 +323,7 @@ class Projector:
         parts = self._kept.get((thread_id, WRITTEN))
         return parts.packed if isinstance(parts, Parts) else {}
 
-    def scan(self, thread_id: str, lineage: OpenLineage) -> FullScan:
+    def scan(self, thread_id: str, lineage: OpenLineage, listener: Listener | None = None) -> FullScan:
         """Everything that happened, going on from the last time where that is possible."""
         known: tuple[Pass, FullScan] | None = self._recall(thread_id, "scan", lineage)
         now = Pass.over(lineage)
@@ -299,16 +335,22 @@ class Projector:
             scan = FullScan(sources)
             first = 0
         fresh = first == 0 and scan.is_new
+        if listener is not None:
+            listener.begin((first, scan.offset))
         settled = True
         for number in range(first, len(lineage.files)):
             if fresh or number > first:
                 scan.begin(number)
             log = lineage.files[number].log
+            if listener is not None and self.remembered is not None and scan.offset == 0 and _is_large(lineage):
+                self._digester.listen(lineage.files[number])
             for line in forward(log, scan.offset, now.ends[number]):
                 may_grow = not line.ended and number == len(lineage.files) - 1
                 if may_grow and not is_blank(line) and not _is_whole(line, log):
                     break  # it may still be being written
-                scan.line(line, lineage.decode)
+                found = scan.line(line, lineage.decode)
+                if listener is not None and isinstance(found, Record):
+                    listener.record(found, number)
                 settled = line.ended  # what lacks its newline may yet become another line
         now.consumed = scan.offset if settled else None
         self._keep(thread_id, "scan", (now, scan))
@@ -421,32 +463,85 @@ class Projector:
                 text.add(end, _scan(generation), generation, most)
         return text.builder.build(), digest(*text.marks)
 
-    def texts(self, subject: Subject, known: bytes | None) -> Texts:
-        """What was said in the thread's own rollouts, from where the pass `known` had come to if it can go on; also
-        what was dropped by reverts.
-        """
-        lineage = self.open(self.segments(subject.head.rollout))
-        if not _is_large(lineage):
-            lineage.decode = self._memo_of(lineage).decode
-            return Texts(False, self._said(subject, lineage, None, self.ends(subject, lineage)), None)
-        now, ends = Pass.over(lineage), self.ends(subject, lineage)
-        before = unpacked(known) if known is not None and self._is_proven(subject.thread_id, lineage) else None
-        start = None
-        if isinstance(before, tuple) and before[1] == ends.mark() and before[0].continues(now, lineage):
-            start = before[0].consumed or 0
-        now.consumed = whole_lines(lineage.files[-1].log)
-        return Texts(start is not None, self._said(subject, lineage, start, ends), packed((now, ends.mark())))
+    # What was said
 
-    def _said(self, subject: Subject, lineage: OpenLineage, start: int | None, ends: dropped.Ends) -> Iterator[Text]:
-        """The texts of a thread; with `start` only those of its last rollout from there on. Closes the lineage."""
-        with lineage:
-            last = len(lineage.files) - 1
-            yield from texts_of(lineage, subject.thread_id, (0, 0) if start is None else (last, start))
-        for end in ends.ends if start is None else ():
+    def texts(self, subject: Subject) -> Iterator[Text]:
+        """What was said in the thread's own rollouts; also what was dropped by reverts."""
+        with self.open_thread(subject.head.rollout) as lineage:
+            ends = self.ends(subject, lineage)
+            yield from texts_of(lineage, subject.thread_id, (0, 0))
+        yield from self._dropped_texts(subject, ends)
+
+    def _dropped_texts(self, subject: Subject, ends: dropped.Ends) -> Iterator[Text]:
+        for end in ends.ends:
             if end.shut is None:
                 with self.open(list(end.segments)) as generation:
                     for text in texts_of(generation, subject.thread_id, end.start):
                         yield text._replace(effective=False)
+
+    def _tell(self, passes: _Passes, hearer: Hearer) -> None:
+        """What was said, from where the hearer has it if it can go on, else from the beginning. The scan that comes
+        first anyway tells it, unless it has other lines to read.
+        """
+        subject, lineage, ends = passes.subject, passes.lineage, passes.ends
+        now, last = Pass.over(lineage), len(lineage.files) - 1
+        grown = [file.basis for file in lineage.files[:-1]] if ends.ends else []  # the ends may lie in these, too
+        mark = f"{ends.mark()}{grown}"
+        start = None
+        if hearer.known is not None and _is_large(lineage) and self._is_proven(subject.thread_id, lineage):
+            before = unpacked(hearer.known)
+            if isinstance(before, tuple) and before[1] == mark and before[0].continues(now, lineage):
+                start = before[0].consumed or 0
+        hearer.begin(goes_on=start is not None)
+        listener = Listener(subject.thread_id, lineage, hearer, (0, 0) if start is None else (last, start))
+        passes.listener = listener
+        _ = passes.scan
+        if not listener.has_heard:
+            for text in texts_of(lineage, subject.thread_id, listener.start):
+                hearer.take(text)
+        if start is None:
+            for text in self._dropped_texts(subject, ends):
+                hearer.take(text)
+        now.consumed = whole_lines(lineage.files[-1].log)
+        hearer.end(packed((now, mark)) if _is_large(lineage) else None)
+
+
+class Hearer(Protocol):
+    """Who wants to know what was said in a thread, and has heard some of it before: `known` is what `end` gave then."""
+
+    known: bytes | None
+
+    def begin(self, *, goes_on: bool) -> None:
+        """What follows comes after what was heard before, or else replaces it."""
+
+    def take(self, text: Text) -> None:
+        """The next text."""
+
+    def end(self, passed: bytes | None) -> None:
+        """That was all. None for a small log, which is read anew."""
+
+
+class Listener:
+    """Tells a hearer what was said in the records of a scan, if that begins at the place `start`."""
+
+    def __init__(self, thread_id: str, lineage: OpenLineage, hearer: Hearer, start: tuple[int, int]) -> None:
+        self.start = start
+        self.has_heard = False
+        self._hearer = hearer
+        self._paths = [
+            file.rollout.path if file.rollout.thread_id == thread_id else None for file in lineage.files
+        ]  # of the thread's own rollouts
+
+    def begin(self, place: tuple[int, int]) -> None:
+        """A scan begins at that place."""
+        self.has_heard = place == self.start
+
+    def record(self, record: Record, number: int) -> None:
+        """A record of the file of that number."""
+        path = self._paths[number]
+        text = text_of(record, path) if self.has_heard and path is not None else None
+        if text is not None:
+            self._hearer.take(text)
 
 
 class _Passes:
@@ -462,6 +557,7 @@ class _Passes:
         self.subject = subject
         self.lineage = lineage
         self.error = error
+        self.listener: Listener | None = None  # to what the scan reads
 
     @cached_property
     def history(self) -> Replay:
@@ -476,7 +572,7 @@ class _Passes:
     @cached_property
     def scan(self) -> FullScan:
         """Everything that happened. What is replayed after it needn't find out once more which lines are records."""
-        scan = self._projector.scan(self.subject.thread_id, self.lineage)
+        scan = self._projector.scan(self.subject.thread_id, self.lineage, self.listener)
         self.lineage.is_sound = scan.is_sound
         return scan
 
@@ -525,16 +621,6 @@ def _may_go_on(before: Pass, now: Pass, lineage: OpenLineage) -> bool:
     if before.consumed is None or not (_is_large(lineage) or before.is_of(now)):
         return False
     return before.continues(now, lineage)
-
-
-class Texts(NamedTuple):
-    """Texts of a thread. `goes_on`: they follow those that were given before. `passed` is how far this came; to be
-    used when all `found` were taken; None for a small log, which is read anew.
-    """
-
-    goes_on: bool
-    found: Iterator[Text]
-    passed: bytes | None
 
 
 def _scan(generation: OpenLineage) -> FullScan:

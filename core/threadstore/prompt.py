@@ -18,7 +18,7 @@ import orjson
 
 from threadstore.calls import match_calls
 from threadstore.extents import ExtentsBuilder
-from threadstore.history import MADE, Fetch, Flag, History, Item, Look, split_middle, tokens
+from threadstore.history import MADE, Fetch, Flag, History, Item, Look, Shared, split_middle, tokens
 from threadstore.items import is_sent_id
 from threadstore.longitems import LongItem, is_long
 from threadstore.records import loads
@@ -26,6 +26,7 @@ from threadstore.wire import sent
 
 DEFAULT_BUDGET = 12_000  # tokens of a tool output where the record doesn't say (seen with gpt-5.5)
 _SHARED = 256  # bytes at either end that make it worth while to take them from the log
+_NOTE = 256  # bytes of a middle up to which it is remembered
 _PASSTHROUGH = b',"internal_chat_message_metadata_passthrough":'
 _NAMESPACE = uuid.UUID("90d38d3e-6a5b-4d52-bfe2-2f1e634bfac4")
 
@@ -60,12 +61,18 @@ def model_input(history: History, builder: ExtentsBuilder, sources: list[int], f
             builder.literal(history.made[item.offset] + b"\n")
         elif history.verbatim[at]:
             _add_verbatim(item, history.verbatim[at], builder, sources)
+        elif at in history.shortened:
+            _add_shared(item, history.shortened[at], builder, sources)
         elif item.flags & Flag.REWRITE:
             _add_communication(item, builder, sources, fetch, look)
         elif is_long(item.length):
             _add_long(history, item, builder, sources, look)
         else:
-            history.verbatim[at] = _add(history, item, builder, sources, fetch)
+            found = _add(history, item, builder, sources, fetch)
+            if isinstance(found, int):
+                history.verbatim[at] = found
+            elif len(found.middle) <= _NOTE:
+                history.shortened[at] = found
         if at in pending:
             output = aborted(loads(history.made[item.offset]) if item.segment == MADE else excerpt(item, fetch, look))
             if output is not None:
@@ -116,8 +123,18 @@ def _add_verbatim(item: Item, size: int, builder: ExtentsBuilder, sources: list[
     builder.slice(sources[item.segment], item.offset, size, suffix=b"\n" if whole else b"}\n")
 
 
-def _add(history: History, item: Item, builder: ExtentsBuilder, sources: list[int], fetch: Fetch) -> int:
-    """Add an item; how many of its first bytes are sent as they lie, 0 when others are sent."""
+def _add_shared(item: Item, shared: Shared, builder: ExtentsBuilder, sources: list[int]) -> None:
+    """An item that is sent with another middle."""
+    source = sources[item.segment]
+    builder.slice(source, item.offset, shared.head, suffix=b"")
+    builder.literal(shared.middle)
+    builder.slice(source, item.offset + shared.tail, shared.length, suffix=b"}\n")
+
+
+def _add(history: History, item: Item, builder: ExtentsBuilder, sources: list[int], fetch: Fetch) -> int | Shared:
+    """Add an item; how many of its first bytes are sent as they lie, 0 when others are sent, or its ends if it shares
+    these with what is sent.
+    """
     raw = fetch(item)
     stored = strip_passthrough(raw) if item.flags & Flag.PASSTHROUGH else raw
     document = loads(raw)
@@ -129,26 +146,25 @@ def _add(history: History, item: Item, builder: ExtentsBuilder, sources: list[in
         size = len(stored) - (0 if stored is raw else 1)
         _add_verbatim(item, size, builder, sources)
         return size
-    _add_changed(wanted, stored, item.offset, sources[item.segment], builder)
-    return 0
+    shared = _ends(wanted, stored)
+    if shared is None:
+        builder.literal(wanted + b"\n")
+        return 0
+    _add_shared(item, shared, builder, sources)
+    return shared
 
 
-def _add_changed(wanted: bytes, stored: bytes, offset: int, source: int, builder: ExtentsBuilder) -> None:
-    """A line that differs from what is stored; long parts that it shares with it at both ends are taken from the
-    log.
-
-    Thousands of shortened tool outputs are then no megabytes of literals.
+def _ends(wanted: bytes, stored: bytes) -> Shared | None:
+    """How a line differs from what is stored, if it shares long parts with it at both ends. These are taken from the
+    log: thousands of shortened tool outputs are then no megabytes of literals.
     """
     most = min(len(wanted), len(stored)) - 1  # the last brace may not be where it was
     head = _shared(lambda size: wanted[:size] == stored[:size], most)
     end, last = len(wanted) - 1, len(stored) - 1
     tail = _shared(lambda size: wanted[end - size : end] == stored[last - size : last], most - head)
     if head + tail < _SHARED:
-        builder.literal(wanted + b"\n")
-        return
-    builder.slice(source, offset, head, suffix=b"")
-    builder.literal(wanted[head : end - tail])
-    builder.slice(source, offset + last - tail, tail, suffix=b"}\n")
+        return None
+    return Shared(head, wanted[head : end - tail], last - tail, tail)
 
 
 def _shared(is_same: Callable[[int], bool], most: int) -> int:

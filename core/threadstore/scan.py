@@ -137,12 +137,12 @@ class FullScan:
         if self.sources[segment].of_thread and segment and not self.sources[segment - 1].of_thread:
             self._mark_inherited()
 
-    def line(self, line: Line, decode: Callable[[Line, Dialect], Record | Skip] = decode) -> None:
-        """Take the next line."""
+    def line(self, line: Line, decode: Callable[[Line, Dialect], Record | Skip] = decode) -> Record | Skip | None:
+        """Take the next line; what it holds, None for a blank one."""
         self.offset = line.end + (1 if line.ended else 0)
         if is_blank(line):
             self.counts["blank"] += 1
-            return
+            return None
         if self.dialect is None and line.data[:1] == b"{":
             self.dialect = dialect_of(line)
         decoded = decode(line, self.dialect or Dialect.ENVELOPE)
@@ -150,6 +150,7 @@ class FullScan:
             self._skip(decoded)
         else:
             self._record(decoded)
+        return decoded
 
     def _record(self, record: Record) -> None:
         self._note_retry(record.line)

@@ -18,6 +18,7 @@ _SCALAR = re.compile(rb"[^ \t\r\n,\]}]++")
 _OBJECT, _ARRAY, _SCALAR_WEIGHT = 256, 96, 64  # bytes in memory, with the place in its container (CPython 3.11)
 _WINDOW = 64 << 10  # bytes
 _NOTEWORTHY = 16 << 20  # bytes; from here on it is worth while to leave out what stands in strings
+_NO_MARKS = bytes(byte for byte in range(256) if byte not in b"{[,")
 _MARK = re.compile(rb'"[^"]*+"|[\[{]|[\]}]')
 
 
@@ -72,8 +73,9 @@ def _outside(level: bytes) -> Iterator[bytes]:
 
 
 def _weight(data: bytes) -> int:
-    objects, arrays = data.count(b"{"), data.count(b"[")
-    return _OBJECT * objects + _ARRAY * arrays + _SCALAR_WEIGHT * max(data.count(b",") - objects - arrays, 0)
+    marks = data.translate(None, _NO_MARKS)  # four times as fast as counting each of them in all of it
+    objects, arrays = marks.count(b"{"), marks.count(b"[")
+    return _OBJECT * objects + _ARRAY * arrays + _SCALAR_WEIGHT * max(marks.count(b",") - objects - arrays, 0)
 
 
 def members(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:

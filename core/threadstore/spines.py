@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from threadstore.errors import StoreError
-from threadstore.index import Kept
+from threadstore.index import Entry, Kept
 from threadstore.names import RolloutFile, brief_name
 from threadstore.projection import Basis
 from threadstore.store import ThreadStore
@@ -61,11 +61,12 @@ def _spine(store: ThreadStore, thread_id: str, kept: Kept | None, *, whole: bool
     try:
         rollouts = store.rollouts(thread_id)
         if kept is not None and store.is_made_from(thread_id, kept.made_from):
-            opening = kept.opening
-            if len(rollouts) > 1:  # of which one may have come or gone since
-                opening = opening._replace(created=store.created(thread_id) or opening.created)
-            now = _Now(kept.made_from[0], kept.last_record_ns, kept.cwd, kept.model)
-            return _made(rollouts, opening, now, is_whole=True)
+            began_ns = kept.began_ns
+            if began_ns is None or len(rollouts) > 1:  # of which one may have come or gone since
+                began_ns = began(store.created(thread_id) or kept.created, rollouts)
+            _, last_ns, words, branch, cwd, model, is_agent = kept[2:]
+            _, _, _, size, mtime_ns = kept.made_from[0]
+            return Spine(began_ns, last_ns, size, mtime_ns, words, branch, cwd, model, True, is_agent)
         file = store.status(store.head(thread_id))
         now = _Now(file, store.times(thread_id).mtime_ns, None, None)
         opening = store.opening(thread_id)
@@ -85,6 +86,20 @@ def _read(store: ThreadStore, thread_id: str, now: _Now) -> _Now:
     return now._replace(cwd=summary.cwd, model=summary.model)
 
 
+def kept_of(
+    store: ThreadStore, thread_id: str, opening: Opening, entry: Entry, now: tuple[str | None, str | None]
+) -> Kept:
+    """What the index is to keep of a spine; `now` are folder and model. Raises StoreError."""
+    rollouts = store.rollouts(thread_id)
+    began_ns = began(opening.created, rollouts) if len(rollouts) == 1 else None
+    text = opening.created, entry.last_record_ns, _words(opening), as_kept(opening.branch), *now
+    return Kept(entry.made_from, began_ns, *text, opening.is_agent)
+
+
+def _words(opening: Opening) -> str:
+    return brief_name(opening.words[:LONGEST]) if opening.words else ""
+
+
 def _closed(store: ThreadStore, thread_id: str) -> Spine | None:
     """That of a file that can't be read, which is a thread, too; None when it is gone."""
     try:
@@ -100,7 +115,7 @@ def _made(rollouts: tuple[RolloutFile, ...], opening: Opening, now: _Now, *, is_
         last_ns=now.last_ns,
         size=now.file.size,
         mtime_ns=now.file.mtime_ns,
-        words=brief_name(opening.words[:LONGEST]) if opening.words else "",
+        words=_words(opening),
         branch=as_kept(opening.branch),
         cwd=now.cwd,
         model=now.model,

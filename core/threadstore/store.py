@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -33,11 +33,12 @@ from threadstore.neighbours import Edges, Links, Neighbours, edge_of
 from threadstore.opened import open_rollout
 from threadstore.operations import Operator, Outcome
 from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
-from threadstore.projector import Projector, Texts, digest
+from threadstore.projector import Hearer, Projector, digest
 from threadstore.seen import Seen
 from threadstore.spool import Spool
 from threadstore.summaries import Opening, Summary, Title, TurnPlace, of_document
 from threadstore.tallies import Tally, tally
+from threadstore.texts import Text
 from threadstore.times import parse_time
 from threadstore.turnfiles import Files, Turns
 
@@ -47,7 +48,7 @@ __all__ = ["Links", "ThreadStore", "Times"]
 SELECTION = frozenset({View.THREAD, View.PROBLEMS, View.LINEAGE})
 #: Views that also tell what happened in generations that no longer count.
 _OF_GENERATIONS = frozenset({View.USAGE, View.DROPPED, View.DROPPED_TURNS})
-_TIMES = 200_000  # threads whose times are remembered, about 200 bytes each
+_TIMES = 8192  # threads whose times are remembered, about 200 bytes each
 _TIME = struct.Struct("<QQQqq")  # device, inode, size and mtime of the file, time of the last record
 _TAILS = (4 << 10, 64 << 10)  # bytes at the end of a log in which the last time is looked for
 _TALLIES = 50_000  # threads of which is remembered what they add to statistics, about 1 KiB each
@@ -97,7 +98,12 @@ class ThreadStore:
 
     def refresh(self, *, anew: bool = False) -> set[str]:
         """Look for rollouts that came or went; the threads that they belong to. `anew`: whatever is remembered."""
-        return self._catalog.refresh(anew=anew)
+        touched = self._catalog.refresh(anew=anew)
+        for thread_id in touched:
+            if thread_id not in self._catalog.threads:
+                self._times.pop(thread_id, None)
+                self._tallied.pop(thread_id, None)
+        return touched
 
     @property
     def version(self) -> int:
@@ -247,13 +253,13 @@ class ThreadStore:
 
     # What the index keeps
 
-    def make_entry(self, thread_id: str) -> tuple[Entry, dict[View, Projection]]:
-        """What the index is to know of a thread now, and the derived files. Raises StoreError for a thread of which
-        nothing lasting can be said.
+    def make_entry(self, thread_id: str, hearer: Hearer | None = None) -> tuple[Entry, dict[View, Projection]]:
+        """What the index is to know of a thread now, and the derived files; the `hearer` is told what was said. Raises
+        StoreError for a thread of which nothing lasting can be said.
         """
         subject = self._present(thread_id)
         facts = self._facts(subject)
-        made = self._projector.project_all(subject)
+        made = self._projector.project_all(subject, hearer)
         checked = {*(made[View.THREAD].basis if View.THREAD in made else ()), *self._others(thread_id)}
         outlines = {
             view: Outline(projection.size, projection.basis, projection.generation)
@@ -330,9 +336,15 @@ class ThreadStore:
         """The parts of the transcript of a large thread that was made just now, by their keys."""
         return self._projector.packed_parts(thread_id)
 
-    def texts(self, thread_id: str, known: bytes | None = None) -> Texts:
-        """What was said in a thread; `known` is the `passed` of the last time."""
-        return self._projector.texts(self._present(thread_id), known)
+    def prove(self, thread_id: str) -> bytes | None:
+        """Compare all that was read of a large thread with what is there (`passes.Blocks`): what the index is to keep,
+        None when it is something else.
+        """
+        return self._projector.prove(thread_id, self.head(thread_id))
+
+    def texts(self, thread_id: str) -> Iterator[Text]:
+        """What was said in a thread."""
+        return self._projector.texts(self._present(thread_id))
 
     def summary(self, thread_id: str) -> Summary:
         """What a list tells of a thread. Reads its log unless the index knows; raises StoreError for one of which
@@ -572,8 +584,7 @@ class ThreadStore:
         if not self._neighbours.is_fresh(self._catalog.version):
             unread = self.unread_heads()
             self.learn_edges(unread, self.edges(unread))
-            heads = {key: self.head(key) for key in self._catalog.threads}
-            self._neighbours.arrange(heads, self._catalog.version)
+            self._neighbours.arrange(_Heads(self), self._catalog.version)
         return self._neighbours.links(thread_id, head)
 
     def unread_heads(self) -> list[RolloutFile]:
@@ -592,6 +603,25 @@ class ThreadStore:
     def learn_edges(self, rollouts: list[RolloutFile], found: Edges) -> None:
         """Take over what `edges` has found out about these rollouts."""
         self._neighbours.learn(rollouts, found)
+
+
+class _Heads(Mapping[str, RolloutFile]):
+    """The selected rollout of each thread, found when it is asked for: there may be 100,000."""
+
+    def __init__(self, store: ThreadStore) -> None:
+        self._store = store
+
+    def __getitem__(self, thread_id: str) -> RolloutFile:
+        return self._store.head(thread_id)
+
+    def __contains__(self, thread_id: object) -> bool:
+        return thread_id in self._store
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._store.thread_ids())
+
+    def __len__(self) -> int:
+        return len(self._store.thread_ids())
 
 
 def rendered(projection: Projection) -> bytes:

@@ -56,7 +56,7 @@ def _of_thread(store: ThreadStore, thread: str) -> Iterator[Json]:
     except (StoreError, OSError) as error:
         code = "no_permission" if getattr(error, "errno", 0) == errno.EACCES else "unreadable"
         told = error.message if isinstance(error, StoreError) else str(error)
-        path = max(store.rollouts(thread)).path
+        path = max(store.rollouts(thread), key=lambda rollout: (rollout.stamp, rollout.rollout_id)).path
         found = [{"code": code, "file": path, "message": told, "consequence": "nothing of the thread can be shown"}]
     for problem in found:
         yield _whole(thread, problem)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from threadstore import (
+    filestates,
     lineage,
     lines,
     passages,
@@ -17,13 +18,14 @@ from threadstore import (
     schema,
     search,
     spool,
+    store,
     texts,
     transcript,
     turnfiles,
     turns,
 )
 
-from rolloutfs import content, control, findings, shelves, summarizer
+from rolloutfs import answers, content, control, findings, searches, shelves, summarizer, turnfolders
 
 DOCS = Path(__file__).parents[2] / "docs"
 MIB, GIB = 1 << 20, 1 << 30
@@ -53,6 +55,13 @@ def row(page: str, begin: str) -> str:
         ("a query", [f"{search._MOST} words", f"{findings.LONGEST:,} characters"]),
         ("a folder below", [f"{findings._THREADS} threads", f"{findings._MOST:,} hits", f"{findings._TEXTS:,} texts"]),
         ("a folder below", [f"{findings._CATCH_UP:g} s to bring", f"{findings._ASK:g} s to ask"]),
+        ("sizes and times of files", [f"{content.KNOWN:,} files"]),
+        ("where the bytes", [f"{content.PROJECTIONS // MIB} MiB"]),
+        ("answers to the kernel", [f"{answers.THREADS} threads"]),
+        ("times of threads", [f"{store._TIMES:,} each", f"{filestates._MOST:,} each"]),
+        ("names in views", [f"{shelves._NAMED // MIB} MiB"]),
+        ("answers of searches", [f"{searches._KEPT // MIB} MiB; {turnfolders._KEPT // MIB} MiB;"]),
+        ("answers of searches", [f"; {turnfolders._LISTS // MIB} MiB |"]),
     ],
 )
 def test_bounds(begin: str, bounds: list[str]) -> None:

@@ -58,7 +58,7 @@ def scan(store: ThreadStore, accept: Callable[[Text], bool]) -> Places:
     return {
         (thread, text.file, text.offset)
         for thread in store.thread_ids()
-        for text in store.texts(thread).found
+        for text in store.texts(thread)
         if accept(text)
     }
 
@@ -76,7 +76,7 @@ def test_as_a_plain_scan(name: str, corpus: Corpus, open_store: OpenStore, ask: 
     """Words, several words, phrases, prefixes and kinds find what reading everything finds."""
     home = corpus(name).home
     store = open_store(home)
-    said = [text for thread in store.thread_ids() for text in store.texts(thread).found]
+    said = [text for thread in store.thread_ids() for text in store.texts(thread)]
     phrases = {" ".join(tokens(text.text)[:3]) for text in said} - {""}
     words = sorted({word for text in said for word in tokens(text.text)})
     assert words

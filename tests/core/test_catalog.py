@@ -115,3 +115,17 @@ def test_a_deleted_rollout_is_gone(root: Path) -> None:
     (root / DAY / NAME).unlink()
     assert catalog.refresh() == {THREAD}
     assert list(catalog.threads) == []
+
+
+def test_nothing_is_kept_of_generations_that_are_gone(root: Path) -> None:
+    """A rollout with an id of its own is found by that, until it is deleted."""
+    second = "01a22938-0000-7000-8000-000000000002"
+    file = root / DAY / f"rollout-2026-11-30T10-00-00-{THREAD}_{second}.jsonl"
+    file.write_bytes(b"{}\n")
+    catalog = Catalog(str(root), FileStates(str(root)))
+    assert [rollout.path for rollout in catalog.threads[THREAD]] == [f"{DAY}/{NAME}", f"{DAY}/{file.name}"]
+    assert [rollout.path for rollout in catalog.of_rollout(second)] == [f"{DAY}/{file.name}"]
+    file.unlink()
+    assert catalog.refresh() == {THREAD}
+    assert catalog.of_rollout(second) == []
+    assert catalog._named_otherwise == {}

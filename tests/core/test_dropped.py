@@ -230,7 +230,7 @@ def test_texts_to_search(tmp_path: Path) -> None:
     store.store.refresh()
 
     def said_by_user(thread: str) -> list[tuple[str, bool]]:
-        return [(text.text, text.effective) for text in store.store.texts(thread).found if text.kind == "user"]
+        return [(text.text, text.effective) for text in store.store.texts(thread) if text.kind == "user"]
 
     assert said_by_user(THREAD) == [("said a", True), ("said c", True), ("said b", False)]
     assert said_by_user(thread_id(7)) == [("said e", True), ("said d", False)]

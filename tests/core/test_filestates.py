@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,19 @@ def test_bounded(tmp_path: Path) -> None:
         states.lstat(name)
         (tmp_path / name).write_bytes(b"22")
     assert [states.lstat(name).st_size for name in "cba"] == [1, 1, 2]
+
+
+class Large:
+    """What a caller has at hand."""
+
+
+def test_no_caller_is_kept(remembered: RememberedStates) -> None:
+    """That a file isn't there is remembered, and not who asked with all that they had."""
+
+    def ask() -> weakref.ref[Large]:
+        large = Large()
+        assert remembered.basis("sessions/none").ino == 0
+        return weakref.ref(large)
+
+    assert ask()() is None
+    assert "sessions/none" in remembered._known

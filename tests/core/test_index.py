@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from sqlite_utils import Database
-from threadstore import index, indexing
+from threadstore import index, indexing, metas
 from threadstore import store as store_module
 from threadstore.index import SIZES, IndexReader
 from threadstore.indexing import Indexer, Progress
@@ -490,7 +490,8 @@ def test_people_can_read_it(corpus: Corpus, tmp_path: Path) -> None:
     database = Database(made.path)
     names = {name for name in database.table_names() if not name.startswith("texts_fts")}
     names.remove("store")  # one row: where the store is
-    assert names == {"threads", "rollouts", "turns", "spent", "problems", "extents", "passes", "parts", "texts"}
+    packed = {"extents", "passes", "parts", "spines"}
+    assert names == {"threads", "rollouts", "turns", "spent", "problems", "texts"} | packed
     assert database.table("texts").detect_fts() == "texts_fts"
     for name in names - {"threads"}:
         (key,) = database.table(name).foreign_keys
@@ -533,3 +534,29 @@ def test_without_an_edition_of_this_code_it_is_not_used(indexed: Indexed, monkey
     assert indexed.check()
     monkeypatch.setattr(index, "edition", lambda: "another")
     assert Indexed(indexed.home, indexed.folder).path != indexed.path
+
+
+@pytest.mark.parametrize("data", ["x'00'", "substr(data, 1, length(data) - 1) || x'00'", "data || x'00'", "7", "NULL"])
+def test_a_damaged_spine(indexed: Indexed, data: str) -> None:
+    """What views show is then read from the logs, and the index has it again with the next change of the thread."""
+    said = indexed.check()
+    with closing(sqlite3.connect(indexed.path)) as connection, connection:
+        connection.execute(f"UPDATE spines SET data = {data}")
+    store = indexed.store()
+    assert store.kept(store.thread_ids()) == {}
+    assert indexed.check() == said
+    _append(indexed.home)
+    indexed.build()
+    assert indexed.store().kept(store.thread_ids()) != {}
+
+
+def test_a_spine_is_read_from_the_index_alone(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No log of a thread with one rollout is opened for what views show of it."""
+    opened: list[str] = []
+    for module in (store_module, metas):
+        monkeypatch.setattr(module, "open_regular", lambda _root, path: opened.append(path))
+    store = indexed.store()
+    single = [thread for thread in store.thread_ids() if len(store.rollouts(thread)) == 1]
+    assert all(spine is not None and spine.is_whole for spine in spines(store, single, whole=True))
+    assert single
+    assert opened == []

@@ -47,7 +47,7 @@ def sample_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, 
     said = [
         Said(thread, text, f" {' '.join(tokens(text.text))} ")
         for thread in store.thread_ids()
-        for text in store.texts(thread).found
+        for text in store.texts(thread)
     ]
     with serving(folder / "lab", folder / "store") as lab, mounted(lab):
         found(lab, "echo")

@@ -149,6 +149,7 @@ class Soak:
         self.codex: RealCodex | None = None
         self.rests: list[Vitals] = []
         self.crew = Crew()
+        self.begun = time.monotonic()
 
     def begin(self) -> None:
         """Let everybody start."""
@@ -175,6 +176,7 @@ class Soak:
             for reader in self.readers:
                 reader.let_go()
             self.rests.append(vitals(self.server, self.report))
+            print(f"{time.monotonic() - self.begun:.0f} s: {self.rests[-1]}", flush=True)
             assert_at_rest(self.rests[-1])
             listed = self.comparer.everything()
             assert listed == self.writers.existing()
@@ -202,7 +204,6 @@ class Soak:
         lines = [
             f"changes {dict(self.writers.done)}; {self.turns_of_codex()} turns of Codex",
             f"reads {reads} {verdicts}; {self.comparer.compared} more alone",
-            *(str(rest) for rest in self.rests),
         ]
         return "\n".join(lines)
 
