@@ -29,6 +29,7 @@ from typing import Any, Final, Protocol
 
 import trio
 from pyfuse3 import FUSEError
+from threadstore.errors import StoreError
 
 from rolloutfs.atonce import HEADER, SILENCE, AtOnce, Store
 from rolloutfs.guarding import REQUESTS, WAITING
@@ -201,8 +202,10 @@ class Gate:
 
     def _refuse(self, unique: int, inode: int, error: Exception) -> None:
         code = error.errno if isinstance(error, FUSEError) else code_of(error)
-        if code == errno.EIO:
-            log.warning("The folder %d can't be listed", inode, exc_info=error)
+        if isinstance(error, (StoreError, OSError, KeyError, FUSEError)):
+            log.debug("The folder %d can't be listed: %r", inode, error)
+        else:
+            log.error("Listing the folder %d failed", inode, exc_info=error)
         self._answer(unique, code)
 
     def _answer(self, unique: int, code: int, data: bytes = b"") -> None:
