@@ -53,6 +53,7 @@ class FullStore(Store, Protocol):
     def times(self, thread_id: str) -> Times: ...  # noqa: D102
     def outlines(self, thread_id: str) -> dict[View, Outline]: ...  # noqa: D102
     def recall(self, thread_id: str, view: View) -> Projection | None: ...  # noqa: D102
+    def recall_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
     def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
     def project_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
     def project_family(self, thread_id: str, view: FamilyView) -> Projection: ...  # noqa: D102
@@ -109,7 +110,8 @@ class Engine:
 
     def project_all(self, thread: str) -> dict[View, Projection]:
         """Every derived file of a thread that is small; nothing of another one."""
-        return self.store.project_all(thread) if self.is_small(thread) else {}
+        known = self.store.recall_all(thread)
+        return known or (self.store.project_all(thread) if self.is_small(thread) else {})
 
     async def project_turn(self, thread: str, turn: str) -> dict[str, Files]:
         """The files of a turn; also those of all turns where that costs little. KeyError when there is no such turn."""
@@ -141,6 +143,10 @@ class Engine:
         if self._pool is None:
             raise OSError(errno.EAGAIN, "The mount can't search yet")
         return await self._pool.run(worker.search, name, todo)
+
+    def has_links(self) -> bool:
+        """True when the links between threads are known, or can be read in place."""
+        return self._pool is None or len(self.store.unread_heads()) <= FEW
 
     async def links(self, thread: str) -> Links:
         """The links of a thread to others."""

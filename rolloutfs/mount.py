@@ -36,6 +36,7 @@ from threadstore.store import ThreadStore
 
 from rolloutfs import (
     checks,
+    gate,
     identity,
     indexing,
     journal,
@@ -51,7 +52,8 @@ from rolloutfs import (
 from rolloutfs.config import MountSettings
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
-from rolloutfs.guarding import WAITING
+from rolloutfs.gate import Gate
+from rolloutfs.guarding import REQUESTS, WAITING
 from rolloutfs.journal import Journal
 from rolloutfs.mounttable import SUBTYPE
 from rolloutfs.operations import Operations
@@ -176,6 +178,8 @@ class _Server:
         if self._door is not None:  # which has mounted already
             self._operations.serve_through(self._door)
             mountpoint, wanted = self._door.path, set()
+        self._gate: Gate | None = None
+        before = gate.devices()
         try:
             with identity.while_mounting():
                 pyfuse3.init(self._operations, mountpoint, wanted)
@@ -186,6 +190,18 @@ class _Server:
                 f"The mount was refused ({error}); the reason stands above.{_hint(request.options)}", Exit.FUSE
             ) from error
 
+        self._devices = gate.devices() - before
+
+    def _open_gate(self) -> Gate | None:
+        """Where requests for folders are answered without pyfuse3; None where that isn't possible."""
+        if self._door is not None or requestloop.obstacle() is not None or len(self._devices) != 1:
+            return None
+        (device,) = self._devices
+        opened = Gate(device, self._operations)
+        WAITING.begin = opened.settle
+        self._operations.keep_names()
+        return opened
+
     def abandon(self) -> None:
         """Let go of the mount without ending it: another process serves it."""
         self._close(unmount=False)
@@ -193,6 +209,8 @@ class _Server:
     def _close(self, *, unmount: bool) -> None:
         if self._door is not None:
             self._door.close(unmount=unmount)
+        if self._gate is not None:
+            self._gate.close()
         pyfuse3.close(unmount=unmount and self._door is None)
 
     def serve(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
@@ -204,7 +222,8 @@ class _Server:
         clean = False
         try:
             _allow_files()
-            requestloop.enable(WAITING, self._door)
+            self._gate = self._open_gate()
+            requestloop.enable(WAITING, self._door or self._gate)
             trio.run(self._main, ready, ending)
             clean = True
         finally:
@@ -230,8 +249,10 @@ class _Server:
                     nursery.start_soon(self._operations.notices.run)
                     if self._door is not None:
                         nursery.start_soon(self._door.attend)
-                    await nursery.start(pool.warm)
+                    await nursery.start(pool.warm, REQUESTS.total)
                     self._operations.controls.use(nursery)
+                    if self._gate is not None:
+                        self._gate.use(nursery)
                     ready()
                     try:
                         await _answer()

@@ -104,6 +104,7 @@ class ThreadStore:
             self._projector.remembered = index.passed
             self._projector.parts = index.parts
         self._times: OrderedDict[str, bytes] = OrderedDict()
+        self._latest: tuple[os.stat_result, Times] | None = None  # a walk asks for a thread again and again
         self._tallied: OrderedDict[str, tuple[Projection, Tally]] = OrderedDict()
         self._names: tuple[FileIdentity, dict[str, str]] | None = None
 
@@ -157,6 +158,11 @@ class ThreadStore:
         """When the thread's last record was written."""
         rollout = self.head(thread_id)
         status = self._states.lstat(rollout.path)
+        if self._latest is None or self._latest[0] is not status:
+            self._latest = status, self._times_of(thread_id, rollout, status)
+        return self._latest[1]
+
+    def _times_of(self, thread_id: str, rollout: RolloutFile, status: os.stat_result) -> Times:
         packed = self._times.get(thread_id)
         if packed is not None:
             dev, ino, size, mtime_ns, last = _TIME.unpack(packed)
@@ -321,10 +327,12 @@ class ThreadStore:
         except (KeyError, StoreError, OSError):
             return {}
         self._remember(thread_id, entry.made_from[0], entry.last_record_ns)
-        beside = {view: named if view in SELECTION else self._beside(thread_id, view) for view in entry.outlines}
-        return {
-            view: outline._replace(basis=entry.made_from + beside[view]) for view, outline in entry.outlines.items()
-        }
+        alone, selected = entry.made_from, entry.made_from + named
+        found: dict[View, Outline] = {}
+        for view, outline in entry.outlines.items():
+            basis = selected if view in SELECTION else alone + self._beside(thread_id, view)
+            found[view] = Outline(outline.size, basis, outline.generation)
+        return found
 
     def recall(self, thread_id: str, view: View) -> Projection | None:
         """A derived file of a large thread as the index has it, if that holds."""
@@ -336,6 +344,14 @@ class ThreadStore:
         if extents is None or extents.size != outline.size:
             return None
         return self._shown(Projection(extents, outline.basis, outline.generation), view)
+
+    def recall_all(self, thread_id: str) -> dict[View, Projection]:
+        """Every derived file of a small thread as the index has them, if that holds; else nothing."""
+        outlines = self.outlines(thread_id)
+        known = self._index.all_extents(thread_id) if outlines and self._index is not None else {}
+        if known.keys() != outlines.keys() or any(known[view].size != outlines[view].size for view in known):
+            return {}
+        return {view: Projection(known[view], one.basis, one.generation) for view, one in outlines.items()}
 
     def packed_passes(self, thread_id: str) -> dict[str, bytes]:
         """How far the passes over a thread have come that were made just now."""
