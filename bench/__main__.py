@@ -21,6 +21,7 @@ CASES: dict[str, Case] = {
     "requests": walks.requests,
     "live": walks.live,
     "walks": walks.walks,
+    "walk-parts": walks.parts,
     "huge": walks.huge,
     "index": indexes.index,
     "memory": cases.memory,

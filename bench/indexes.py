@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import time
@@ -30,7 +31,14 @@ _LARGE = ("from nothing", "unchanged", "one turn more", "unchanged, after one tu
 def index(folder: Path, settings: Settings) -> Table:
     """`rolloutfs index`, each time in a new process."""
     taken: dict[str, list[float]] = {}
+    worked: dict[str, list[float]] = {}
     read: dict[str, int] = {}
+
+    def run(what: str) -> None:
+        seconds, cpu, read[what] = _run(store, folder)
+        taken.setdefault(what, []).append(seconds)
+        worked.setdefault(what, []).append(cpu)
+
     with store_of("checkpoints", folder, settings) as store:
         log = store / rollout_name(THREAD)
         size = sum(path.stat().st_size for path in store.rglob("*.jsonl"))
@@ -41,33 +49,31 @@ def index(folder: Path, settings: Settings) -> Table:
                 if what == "one turn more":
                     with log.open("ab") as file:
                         file.write(turn)
-                seconds, read[what] = _run(store, folder)
-                taken.setdefault(what, []).append(seconds)
+                run(what)
     with store_of("small", folder, settings) as store:
         count = stores.SMALL_THREADS // settings.scale
         for _ in range(settings.runs):
             _forget(folder)
             for what in ("small threads, from nothing", "small threads, unchanged"):
-                seconds, read[what] = _run(store, folder)
-                taken.setdefault(what, []).append(seconds)
-    samples = {what: Sample(tuple(seconds)) for what, seconds in taken.items()}
+                run(what)
+    cpu = {what: Sample(tuple(seconds)) for what, seconds in worked.items()}
     start = min(read.values())
     speeds = {
-        "from nothing": f"{size / 1e6 / samples['from nothing'].median:.0f} MB/s",
-        "small threads, from nothing": f"{count / samples['small threads, from nothing'].median:,.0f} threads/s",
+        "from nothing": f"{size / 1e6 / cpu['from nothing'].median:.0f} MB/s",
+        "small threads, from nothing": f"{count / cpu['small threads, from nothing'].median:,.0f} threads/s",
     }
     rows = [
-        (what, ms(sample), speeds.get(what, ""), f"{(read[what] - start) / 1e6:.1f} MB")
-        for what, sample in samples.items()
+        (what, ms(Sample(tuple(seconds))), ms(cpu[what]), speeds.get(what, ""), f"{(read[what] - start) / 1e6:.1f} MB")
+        for what, seconds in taken.items()
     ]
     text = (
         f"{stores.RECIPES['checkpoints'].says}; {size / 1e6:,.0f} MB with the others, of which one is a fork that "
         f"inherits all of it, so that it is read for two threads. The turn has {len(turn):,} bytes. The run after it "
         f"compares the whole log once with what was read of it. Beside it {count:,} threads of a few kilobytes. Each "
-        "run is a new process. Read: more than by the run that reads least, counted by the kernel, the index itself "
-        "included."
+        "run is a new process. Speed: by seconds of its CPU. Read: more than by the run that reads least, counted by "
+        "the kernel, the index itself included."
     )
-    return Table("The index of a 1 GiB thread", text, ("", "median", "speed", "read"), rows)
+    return Table("The index of a 1 GiB thread", text, ("", "median", "CPU", "speed", "read"), rows)
 
 
 def _forget(folder: Path) -> None:
@@ -84,10 +90,16 @@ def last_turn(log: Path) -> bytes:
     return b"".join(lines[start:])
 
 
-def _run(store: Path, folder: Path) -> tuple[float, int]:
-    """Seconds of one run, and the bytes that its process has read."""
+def _run(store: Path, folder: Path) -> tuple[float, float, int]:
+    """Seconds of one run, and those of its CPU; the bytes that its process has read."""
     words = [sys.executable, "-c", _SCRIPT, *command("index", store)[3:]]
-    begin = time.perf_counter()
+    before, begin = _cpu(), time.perf_counter()
     done = subprocess.run(words, env=environment(folder), capture_output=True, text=True, check=True)
     seconds = time.perf_counter() - begin
-    return seconds, int(done.stderr.split("rchar: ")[1].split()[0])
+    return seconds, _cpu() - before, int(done.stderr.split("rchar: ")[1].split()[0])
+
+
+def _cpu() -> float:
+    """Seconds of CPU that the processes took that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +44,15 @@ class Mount:
                 text = Path(f"/proc/{pid}/io").read_text()
                 total += int(text.split("rchar: ")[1].split()[0])
         return total
+
+    def cpu(self) -> float:
+        """Seconds of CPU that its living processes have used so far."""
+        nanoseconds = 0
+        for pid in self.processes():
+            with suppress(OSError):
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    nanoseconds += int((task / "schedstat").read_text().split()[0])
+        return nanoseconds / 1e9
 
 
 def _below(pid: int) -> list[int]:
@@ -79,12 +88,47 @@ def make_index(store: Path, folder: Path) -> None:
 
 
 @contextmanager
-def loopback(tree: Path, folder: Path, *options: str) -> Iterator[Path]:
+def counting(store: Path, folder: Path, *options: str) -> Iterator[tuple[Mount, Callable[[], int]]]:
+    """The same, and what tells how many requests have come since it was asked last."""
+    place, report = folder / "mnt", folder / "requests"
+    place.mkdir(exist_ok=True)
+    words = [sys.executable, "-c", _COUNTING, str(report), "mount", "-f", *options, str(store), str(place)]
+    with _serving(words, folder, place, "README.md") as server:
+
+        def requests() -> int:
+            time.sleep(0.2)  # what a program closes at its end is released a moment later
+            report.unlink(missing_ok=True)
+            os.kill(server, signal.SIGUSR2)
+            while not report.exists():
+                time.sleep(0.01)
+            return int(report.read_text())
+
+        requests()
+        yield Mount(store, place, server), requests
+
+
+_COUNTING = """
+import os, signal, sys
+from rolloutfs import cli, guarding
+report = sys.argv.pop(1)
+def told(*_):
+    with open(report + ".new", "w") as file:
+        file.write(str(guarding.REQUESTS.total()))
+    guarding.REQUESTS.clear()
+    os.rename(report + ".new", report)
+signal.signal(signal.SIGUSR2, told)
+cli.main()
+"""
+
+
+@contextmanager
+def loopback(tree: Path, folder: Path, *options: str) -> Iterator[Mount]:
     """A plain tree, served by pyfuse3 as it comes; `options` of `bench.loopback`."""
     place = folder / "loopback"
     place.mkdir(exist_ok=True)
-    with _serving([sys.executable, "-m", "bench.loopback", str(tree), str(place), *options], folder, place, "."):
-        yield place
+    words = [sys.executable, "-m", "bench.loopback", str(tree), str(place), *options]
+    with _serving(words, folder, place, ".") as server:
+        yield Mount(tree, place, server)
 
 
 @contextmanager

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import resource
 import shutil
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from pathlib import Path
 from bench import stores, timing
 from bench.cases import EFFECTIVE, Settings, Table, ms, ratio, store_of
 from bench.rollout import rollout_name
-from bench.server import MemoryWatch, command, environment, loopback, make_index, mounted
+from bench.server import MemoryWatch, Mount, command, counting, environment, loopback, make_index, mounted
 from bench.stores import WARM
 from bench.thread import THREAD
 from bench.timing import Sample
@@ -78,12 +80,66 @@ def _walked(words: str, store: Path, plain: Path, folder: Path, settings: Settin
     for _ in range(settings.runs):
         run("native", plain)
         with loopback(plain, folder) as other:
-            run("stock first", other)
-            run("stock again", other)
+            run("stock first", other.path)
+            run("stock again", other.path)
         with mounted(store, folder, "--index", "--read-only") as mount:
             run("ours first", mount.path / "threads")
             run("ours again", mount.path / "threads")
     return {what: Sample(tuple(seconds)) for what, seconds in taken.items()}
+
+
+def parts(folder: Path, settings: Settings) -> Table:
+    """What the same commands ask, and whose time they take."""
+    rows: list[tuple[str, ...]] = []
+    with store_of("small", folder, settings) as store:
+        plain = folder / "plain"
+        with mounted(store, folder, "--read-only") as mount:
+            shutil.copytree(mount.path / "threads", plain, symlinks=True)
+        make_index(store, folder)
+        for name, words in COMMANDS.items():
+            with counting(store, folder, "--index", "--read-only") as (mount, asked):
+                counts = [_asked(words, mount, asked) for _ in range(2)]
+            taken: dict[str, list[tuple[float, float]]] = {}
+            for _ in range(settings.runs):
+                with loopback(plain, folder) as other:
+                    for what in ("stock first", "stock again"):
+                        taken.setdefault(what, []).append(_cpu(words, other, other.path))
+                with mounted(store, folder, "--index", "--read-only") as mount:
+                    for what in ("ours first", "ours again"):
+                        taken.setdefault(what, []).append(_cpu(words, mount, mount.path / "threads"))
+            for number, turn in enumerate(("first", "again")):
+                ours, stock = (_middle(taken[f"{whose} {turn}"]) for whose in ("ours", "stock"))
+                both = sum(stock)
+                ratios = (sum(ours) / both, ours[1] / both)
+                told = (*(f"{seconds * 1e3:.0f} ms" for seconds in (*stock, *ours)), *(f"{one:.2f}" for one in ratios))
+                rows.append((f"{name}, {turn}", f"{counts[number]:,}", *told))
+        shutil.rmtree(plain)
+    return Table(
+        f"Whose time walks over {stores.SMALL_THREADS // settings.scale:,} threads take",
+        "CPU of the same commands, which other work on the machine changes less than their duration: of the server and "
+        "of the client with what the kernel does for it. The last column is the limit of any server: what is left of "
+        "the ratio if ours took no time at all to answer the same requests.",
+        ("", "requests", "stock: server", "client", "ours: server", "client", "÷ stock", "the least ÷ stock"),
+        rows,
+    )
+
+
+def _asked(words: str, mount: Mount, asked: Callable[[], int]) -> int:
+    timing.quiet_command(["bash", "-c", words.format(place=mount.path / "threads")])
+    return asked()
+
+
+def _cpu(words: str, mount: Mount, place: Path) -> tuple[float, float]:
+    """Seconds of CPU that a command takes: of the server, and of the client."""
+    server, client = mount.cpu(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    timing.quiet_command(["bash", "-c", words.format(place=place)])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return mount.cpu() - server, after.ru_utime + after.ru_stime - client.ru_utime - client.ru_stime
+
+
+def _middle(taken: list[tuple[float, float]]) -> tuple[float, float]:
+    servers, clients = zip(*taken, strict=True)
+    return statistics.median(servers), statistics.median(clients)
 
 
 def requests(folder: Path, settings: Settings) -> Table:
@@ -104,8 +160,8 @@ def requests(folder: Path, settings: Settings) -> Table:
             for loop in ("stock", "ours"):
                 with mounted(store, folder, ROLLOUTFS_REQUEST_LOOP=loop) as mount:
                     ask(loop, mount.thread(THREAD))
-            with loopback(plain, folder, "--loop") as place:
-                ask("least", place)
+            with loopback(plain, folder, "--loop") as mount:
+                ask("least", mount.path)
         shutil.rmtree(plain)
     rows = []
     for kind in KINDS:

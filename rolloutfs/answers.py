@@ -21,7 +21,7 @@ from rolloutfs.lru import Recent
 from rolloutfs.tree import Kind, Listing, Node
 from rolloutfs.watch import Changes
 
-THREADS: Final = 512  # of which answers are kept, about 8 KiB each
+THREADS: Final = 512  # of which answers are kept, about 12 KiB each
 
 #: What depends on the rollouts of other threads, too: which names there are in it, or whether it exists.
 _LINKED = frozenset(
@@ -32,9 +32,10 @@ _LINKED = frozenset(
 
 @dataclass(slots=True)
 class Kept:
-    """Of nodes of one thread, by inode number: attributes, and the children of folders."""
+    """Of nodes of one thread, by inode number: attributes, the same as bytes, and the children of folders."""
 
     entries: dict[int, EntryAttributes] = field(default_factory=dict)
+    packed: dict[int, bytes] = field(default_factory=dict)
     listings: dict[int, Listing] = field(default_factory=dict)
 
 

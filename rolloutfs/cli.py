@@ -129,7 +129,8 @@ def main() -> None:
     multiple=True,
     metavar="OPTIONS",
     help="Mount options, separated by commas. ro is --read-only; other generic ones (noauto, x-...) are accepted and "
-    "mean nothing; allow_other is --allow-other, passthrough is --passthrough, zone=ZONE is --zone.",
+    "mean nothing; allow_other is --allow-other, passthrough is --passthrough, mask_secrets is --mask-secrets, "
+    "zone=ZONE is --zone.",
 )
 @click.option(
     "--read-only/--read-write",
@@ -155,6 +156,12 @@ def main() -> None:
     metavar="ZONE",
     help="Of dates in by-date and the like, and of since: and until: below search/: Europe/Berlin, for example.  "
     "[default: UTC]",
+)
+@click.option(
+    "--mask-secrets/--no-mask-secrets",
+    default=None,
+    help="Mask keys and passwords in transcript.md, dropped.md, user.md, assistant.md, in what search/ finds, and in "
+    "names of links. Files for programs (.json, .jsonl, .patch, logs) stay as they are. A help, no guarantee.",
 )
 def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | str | None) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.

@@ -36,6 +36,7 @@ class MountSettings:
     index: bool = True
     passthrough: bool = False
     zone: str = "UTC"
+    mask_secrets: bool = False
 
 
 def file() -> Path:

@@ -24,7 +24,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -278,6 +278,29 @@ class Contents:
         version = Plain.of(path, self._files.shown(path))
         return self._tell(ino, node, version, version.size)
 
+    def glance_all(self, nodes: Sequence[Node], times: tuple[int, int]) -> list[tuple[Node, Announced]]:
+        """The same for derived files of one thread with these times, where they are plain: known, lasting, never shown
+        under another number, and open nowhere. Each set of files that some are made from is looked at once.
+        """
+        told: list[tuple[Node, Announced]] = []
+        looked: dict[int, bool] = {}
+        for node in nodes:
+            if node.ino in self._open or node.ino in self._highest:
+                continue
+            known = self._known.get(node.ino)
+            if known is None and self._ask_index(node.thread):
+                known = self._known.get(node.ino)
+            if known is None:
+                continue
+            basis = known.projection.basis
+            if id(basis) not in looked:
+                looked[id(basis)] = bool(basis) and self._engine.store.is_current(node.thread, known.projection)
+            if looked[id(basis)]:
+                announced = Announced(known.size, *times)
+                self._announced.put(node.ino, announced)
+                told.append((node, announced))
+        return told
+
     def _tell(self, ino: int, node: Node, version: Version, size: int) -> Announced:
         mode = version.mode if node.kind is Kind.STORE_FILE and isinstance(version, Plain) else 0o400
         told = Announced(size, *self._times(node, version), mode)
@@ -314,6 +337,19 @@ class Contents:
             self._retries.drop((who, node.ino))  # this walk has its answer; the next one begins anew
             return self._handle(ino, state, version, invalidate)
         raise OSError(errno.EIO, "The content is replaced faster than it can be opened")
+
+    def open_now(self, ino: int, node: Node, who: int, invalidate: Callable[[int], None]) -> tuple[int, bool] | None:
+        """The same for a file that nobody has open and whose content is at hand; else None, and nothing has happened.
+        Errors mean the same as None.
+        """
+        if self.backings is not None or ino in self._open:
+            return None
+        version = self._at_hand(node, with_extents=True)
+        if version is None or self._is_behind(ino, node, version):
+            return None
+        state = self._open[ino] = self._begin(node, version)
+        self._retries.drop((who, node.ino))
+        return self._handle(ino, state, version, invalidate)
 
     def _is_behind(self, ino: int, node: Node, version: Version) -> bool:
         """True for content that was being made when more of it was announced."""
@@ -476,14 +512,25 @@ class Contents:
         return await self._look(node, with_extents=with_extents)
 
     async def _look(self, node: Node, *, with_extents: bool) -> Version:
+        version = self._at_hand(node, with_extents=with_extents)
+        if version is not None:
+            return version
+        if node.kind in _SEARCHES and self._searches is not None:
+            return Literal(await self._searches(node))
+        full = Derived.of(await self._project(node))
+        self._keep(node, full)
+        return full
+
+    def _at_hand(self, node: Node, *, with_extents: bool) -> Version | None:
+        """What the file contains now, where that can be told without waiting."""
         if node.kind is Kind.README:
             return self._readme
         if node.kind is Kind.OPERATIONS:
             return self._journal()
         if node.kind is Kind.STORE_FILE:
             return Plain.of(node.name, self._files.shown(node.name))
-        if node.kind in _SEARCHES and self._searches is not None:
-            return Literal(await self._searches(node))
+        if node.kind in _SEARCHES:
+            return None
         if node.kind is Kind.ROLLOUT:
             rollout = self._tree.rollout_names(node.thread)[node.name]
             if not rollout.compressed:
@@ -495,14 +542,15 @@ class Contents:
             full = self._full.get(node.ino)
             if full is not None and full.signature == known.signature:
                 return full
-        elif not with_extents and node.kind is Kind.VIEW:  # whoever asks for the size of one will ask for the others
-            self._learn(node.thread, self._engine.project_all(node.thread))
+        # Whoever asks for the size of one derived file will ask for the others, and whoever reads one will read them.
+        made = self._engine.project_all(node.thread) if node.kind is Kind.VIEW else {}
+        if made:
+            self._learn(node.thread, made)
             known = self._outline(node)
-            if known is not None:
-                return known
-        full = Derived.of(await self._project(node))
-        self._keep(node, full)
-        return full
+            full = None if known is None else self._full.get(node.ino) if with_extents and known.given else known
+            if known is not None and full is not None and full.signature == known.signature:
+                return full
+        return None
 
     def _outline(self, node: Node) -> Derived | None:
         """What is known of a derived file and holds."""

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 
 from threadstore.errors import StoreError
 from threadstore.locks import writer_lock
+from threadstore.masking import Mask
 from threadstore.names import RolloutFile
 from threadstore.neighbours import Edges
 from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
@@ -52,6 +53,7 @@ class FullStore(Store, Protocol):
     def times(self, thread_id: str) -> Times: ...  # noqa: D102
     def outlines(self, thread_id: str) -> dict[View, Outline]: ...  # noqa: D102
     def recall(self, thread_id: str, view: View) -> Projection | None: ...  # noqa: D102
+    def recall_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
     def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
     def project_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
     def project_family(self, thread_id: str, view: FamilyView) -> Projection: ...  # noqa: D102
@@ -60,6 +62,9 @@ class FullStore(Store, Protocol):
     def project_rollout(self, rollout: RolloutFile) -> Projection: ...  # noqa: D102
     def project_store(self, view: StoreView) -> Projection: ...  # noqa: D102
     def links(self, thread_id: str) -> Links: ...  # noqa: D102
+    def masks(self, view: object) -> bool: ...  # noqa: D102
+    @property
+    def mask(self) -> Mask | None: ...  # noqa: D102
     @property
     def version(self) -> int: ...  # noqa: D102
     def status(self, rollout: RolloutFile) -> Basis: ...  # noqa: D102
@@ -96,19 +101,21 @@ class Engine:
             return 1 << 30
 
     async def project(self, thread: str, view: View) -> Projection:
-        """One derived file of a thread."""
-        if self._pool is None or self.is_small(thread):
+        """One derived file of a thread. What is masked is made by workers, who have loaded what that takes."""
+        masked = self.store.masks(view)
+        if self._pool is None or (self.is_small(thread) and not masked):
             return self.store.project(thread, view)
-        recalled = self.store.recall(thread, view)
+        recalled = None if masked else self.store.recall(thread, view)
         return recalled if recalled is not None else await self._pool.run(worker.project, thread, view)
 
     def project_all(self, thread: str) -> dict[View, Projection]:
         """Every derived file of a thread that is small; nothing of another one."""
-        return self.store.project_all(thread) if self.is_small(thread) else {}
+        known = self.store.recall_all(thread)
+        return known or (self.store.project_all(thread) if self.is_small(thread) else {})
 
     async def project_turn(self, thread: str, turn: str) -> dict[str, Files]:
-        """The files of a turn; of a small thread those of all turns. KeyError when there is no such turn."""
-        if self._pool is None or self.is_small(thread):
+        """The files of a turn; also those of all turns where that costs little. KeyError when there is no such turn."""
+        if self._pool is None or (self.is_small(thread) and self.store.mask is None):
             return self.store.project_turn(thread)
         return await self._pool.run(worker.project_turn, thread, turn)
 
@@ -136,6 +143,10 @@ class Engine:
         if self._pool is None:
             raise OSError(errno.EAGAIN, "The mount can't search yet")
         return await self._pool.run(worker.search, name, todo)
+
+    def has_links(self) -> bool:
+        """True when the links between threads are known, or can be read in place."""
+        return self._pool is None or len(self.store.unread_heads()) <= FEW
 
     async def links(self, thread: str) -> Links:
         """The links of a thread to others."""

@@ -27,6 +27,7 @@ from threadstore.ids import moment
 from threadstore.indexing import Indexer
 from threadstore.names import safe_name
 from threadstore.search import Hit, Query
+from threadstore.secrets import without_secrets
 from threadstore.store import ThreadStore
 
 from rolloutfs.backlog import Reached, Todo
@@ -107,9 +108,9 @@ def _find(store: ThreadStore, path: str, query: Query, todo: Todo, zone: tzinfo)
         end = time.monotonic() + _ASK
         connection.set_progress_handler(lambda: time.monotonic() > end, _OPCODES)
         try:
-            some = searching.search_some(connection, store.root, query, _MOST, _TEXTS)
+            some = searching.search_some(connection, store.root, query, _MOST, _TEXTS, store.mask)
             found = list(dict.fromkeys(hit.thread_id for hit in some.hits))[:_THREADS]
-            names = {thread: _words(connection, thread) for thread in found}
+            names = {thread: _words(connection, thread, masked=store.mask is not None) for thread in found}
             reach = _Reach(threads, threads - searching.indexed_threads(connection), reached.is_current)
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
@@ -141,11 +142,11 @@ def _catch_up(indexer: Indexer, todo: Todo) -> Reached:
     return Reached(after, todo.number, entered, is_whole and (todo.is_watched or begin == ""))
 
 
-def _words(connection: sqlite3.Connection, thread: str) -> str:
-    """What a thread is called: its name, or the words that it began with."""
+def _words(connection: sqlite3.Connection, thread: str, *, masked: bool) -> str:
+    """What a thread is called: its name, or the words that it began with, if `masked` without what may be secret."""
     row = connection.execute("SELECT name, preview, agent FROM threads WHERE id = ?", (thread,)).fetchone()
-    told = next((text for text in row or () if text), "")
-    return _BETWEEN_WORDS.sub("-", str(told)[:_WORDS]).strip("-")
+    told = str(next((text for text in row or () if text), ""))
+    return _BETWEEN_WORDS.sub("-", (without_secrets(told) if masked else told)[:_WORDS]).strip("-")
 
 
 def _links(hits: list[Hit], names: dict[str, str], zone: tzinfo) -> tuple[tuple[str, str], ...]:

@@ -37,6 +37,7 @@ def guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Corouti
 
     @functools.wraps(handler)
     async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        WAITING.begin()
         REQUESTS[name] += 1
         WAITING.handlers += 1
         try:

@@ -21,7 +21,7 @@ import signal
 import string
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import pyfuse3
@@ -30,15 +30,18 @@ from threadstore import databases
 from threadstore.errors import StoreError
 from threadstore.filestates import RememberedStates
 from threadstore.index import IndexReader
+from threadstore.masking import Masker
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from rolloutfs import (
     checks,
+    gate,
     identity,
     indexing,
     journal,
     logs,
+    masks,
     notify,
     passthrough,
     readme,
@@ -49,7 +52,8 @@ from rolloutfs import (
 from rolloutfs.config import MountSettings
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
-from rolloutfs.guarding import WAITING
+from rolloutfs.gate import Gate
+from rolloutfs.guarding import REQUESTS, WAITING
 from rolloutfs.journal import Journal
 from rolloutfs.mounttable import SUBTYPE
 from rolloutfs.operations import Operations
@@ -83,13 +87,14 @@ class Request:
     with_index: bool = True
     passthrough: bool = False
     zone: str = "UTC"
+    mask_secrets: bool = False
 
     @classmethod
     def of(cls, store: str, mountpoint: str, settings: MountSettings) -> Request:
         """A mount with settings from the command line, the environment and the config."""
         options = frozenset({"allow_other"} if settings.allow_other else ())
         how = (settings.foreground, settings.replace, options, settings.read_only, settings.index, settings.passthrough)
-        return cls(store, mountpoint, *how, zone=settings.zone)
+        return cls(store, mountpoint, *how, zone=settings.zone, mask_secrets=settings.mask_secrets)
 
 
 def mount(request: Request, say: Callable[[str], None]) -> None:
@@ -101,6 +106,8 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
     logs.to_terminal()
     manager = notify.take()
     zones.find(request.zone)
+    if request.mask_secrets:
+        masks.check()
     root = checks.store_root(request.store)
     checks.fuse()
     place = checks.mountpoint(request.mountpoint, root, replace=request.replace)
@@ -113,7 +120,8 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
             say("There is no folder for operations.jsonl ($XDG_STATE_HOME): it is kept until the unmount.")
         states = RememberedStates(root)
         index = indexing.place(root, root, place) if request.with_index else None
-        store = _open_store(root, spool.path, states, index)
+        mask = Masker(masks.folder(root, place)) if request.mask_secrets else None
+        store = _open_store(root, spool.path, states, index, mask)
         server = _Server(store, states, spool, place, Journal(kept), request, index)
     except BaseException:
         spool.remove()
@@ -133,9 +141,9 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
         say("There is no folder for a log ($XDG_STATE_HOME): the server writes none.")
 
 
-def _open_store(root: str, spool: str, states: RememberedStates, index: str | None) -> ThreadStore:
+def _open_store(root: str, spool: str, states: RememberedStates, index: str | None, mask: Masker | None) -> ThreadStore:
     try:
-        return ThreadStore(root, Spool(spool), states, None if index is None else IndexReader(index))
+        return ThreadStore(root, Spool(spool), states, None if index is None else IndexReader(index), mask)
     except StoreError as error:
         raise MountError(error.message, Exit.STORE) from error
 
@@ -157,7 +165,8 @@ class _Server:
         self._states = states
         self._spool = spool
         zone = zones.find(request.zone)
-        self._place = Place(store.root, spool.path, index, zone)
+        patterns = masks.folder(store.root, mountpoint) if request.mask_secrets else None
+        self._place = Place(store.root, spool.path, index, zone, request.mask_secrets, patterns)
         self._engine = Engine(store, None)
         self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only, zone=zone)
         self._mountpoint = mountpoint
@@ -169,6 +178,8 @@ class _Server:
         if self._door is not None:  # which has mounted already
             self._operations.serve_through(self._door)
             mountpoint, wanted = self._door.path, set()
+        self._gate: Gate | None = None
+        before = gate.devices()
         try:
             with identity.while_mounting():
                 pyfuse3.init(self._operations, mountpoint, wanted)
@@ -179,6 +190,18 @@ class _Server:
                 f"The mount was refused ({error}); the reason stands above.{_hint(request.options)}", Exit.FUSE
             ) from error
 
+        self._devices = gate.devices() - before
+
+    def _open_gate(self) -> Gate | None:
+        """Where requests for folders are answered without pyfuse3; None where that isn't possible."""
+        if self._door is not None or requestloop.obstacle() is not None or len(self._devices) != 1:
+            return None
+        (device,) = self._devices
+        opened = Gate(device, self._operations)
+        WAITING.begin = opened.settle
+        self._operations.keep_names()
+        return opened
+
     def abandon(self) -> None:
         """Let go of the mount without ending it: another process serves it."""
         self._close(unmount=False)
@@ -186,6 +209,8 @@ class _Server:
     def _close(self, *, unmount: bool) -> None:
         if self._door is not None:
             self._door.close(unmount=unmount)
+        if self._gate is not None:
+            self._gate.close()
         pyfuse3.close(unmount=unmount and self._door is None)
 
     def serve(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
@@ -197,7 +222,8 @@ class _Server:
         clean = False
         try:
             _allow_files()
-            requestloop.enable(WAITING, self._door)
+            self._gate = self._open_gate()
+            requestloop.enable(WAITING, self._door or self._gate)
             trio.run(self._main, ready, ending)
             clean = True
         finally:
@@ -223,8 +249,10 @@ class _Server:
                     nursery.start_soon(self._operations.notices.run)
                     if self._door is not None:
                         nursery.start_soon(self._door.attend)
-                    await nursery.start(pool.warm)
+                    await nursery.start(pool.warm, REQUESTS.total)
                     self._operations.controls.use(nursery)
+                    if self._gate is not None:
+                        self._gate.use(nursery)
                     ready()
                     try:
                         await _answer()
@@ -249,7 +277,7 @@ class _Server:
         keeping = indexing.Indexing(self._index, watched)
         self._operations.touched = keeping.note
         self._operations.searches.lagging = keeping.lagging
-        async with open_pool(self._place) as pool:
+        async with open_pool(replace(self._place, mask=False)) as pool:  # which keeps what is in the logs
             await keeping.run(pool)
 
 

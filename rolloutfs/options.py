@@ -16,6 +16,7 @@ class Options:
     allow_other: bool | None = None
     passthrough: bool | None = None
     zone: str | None = None
+    mask_secrets: bool | None = None
 
 
 _GENERIC = frozenset(
@@ -64,7 +65,7 @@ def parse(values: Iterable[str], *, sloppy: bool = False) -> Options:
     """The meaning of options; of `ro` and `rw` the last one counts. MountError for one that we don't know, unless
     `sloppy` (mount -s).
     """
-    read_only = allow_other = passthrough = zone = None
+    read_only = allow_other = passthrough = zone = mask_secrets = None
     for option in ",".join(values).split(","):
         name = option.strip()
         if name in ("ro", "rw"):
@@ -73,6 +74,8 @@ def parse(values: Iterable[str], *, sloppy: bool = False) -> Options:
             allow_other = True
         elif name == "passthrough":
             passthrough = True
+        elif name == "mask_secrets":
+            mask_secrets = True
         elif name.startswith("zone="):
             zone = name.removeprefix("zone=")
         elif (
@@ -82,7 +85,8 @@ def parse(values: Iterable[str], *, sloppy: bool = False) -> Options:
             and not name.startswith(("x-", "X-", "comment=", "uhelper=", "user="))
         ):
             raise MountError(
-                f"-o {name} is not known. Besides the generic ones there are: ro, allow_other, passthrough, zone=.",
+                f"-o {name} is not known. Besides the generic ones there are: ro, allow_other, passthrough, "
+                "mask_secrets, zone=.",
                 Exit.USAGE,
             )
-    return Options(read_only, allow_other, passthrough, zone)
+    return Options(read_only, allow_other, passthrough, zone, mask_secrets)

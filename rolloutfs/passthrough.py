@@ -162,6 +162,10 @@ class Door:
             self.backings.sweep()
         return False
 
+    def take(self) -> bool:
+        """A request has come, which libfuse is to read from the device."""
+        return not self.settle()
+
     async def attend(self) -> None:
         """Hand on what gets into the socket when nobody thinks of it any more."""
         while True:

@@ -21,7 +21,7 @@ import trio_parallel
 from rolloutfs import worker
 
 WORKERS = 2
-_CALM = 0.3  # seconds until a worker is started that nobody waits for
+_CALM = 0.3  # seconds without a request until a worker is started that nobody waits for
 _GRACE = 5.0  # seconds that an idle worker gets to end by itself
 
 log = logging.getLogger(__name__)
@@ -115,14 +115,20 @@ class Pool:
         log.warning("%s%r was cut off after %g s", function.__name__, args[:1], seconds)
         raise InterruptedJobError(errno.ETIMEDOUT, f"this took longer than {seconds:g} s and was cut off")
 
-    async def warm(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Start a worker before it is needed, but not while the mount itself starts; jobs that come meanwhile wait for
-        it rather than start another one.
+    async def warm(
+        self, requests: Callable[[], int], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Start a worker before it is needed, but not while the mount itself starts or is busy, by the number of
+        `requests` so far: that takes as much as a walk over 250 threads. Jobs that come meanwhile wait for it rather
+        than start another one.
         """
         self._warm = trio.Event()
         task_status.started()
-        with trio.move_on_after(_CALM):
-            await self._wanted.wait()
+        before = -1
+        while before != requests() and not self._wanted.is_set():
+            before = requests()
+            with trio.move_on_after(_CALM):
+                await self._wanted.wait()
         try:
             await self._context.run_sync(worker.nothing, self._place, kill_on_cancel=True)
         except Exception:  # whoever needs a worker will be told

@@ -18,6 +18,11 @@ _COUNT = click.option(
     show_default=True,
     help="At most so many; 0 is all.",
 )
+_MASK = click.option(
+    "--mask-secrets/--no-mask-secrets",
+    default=None,
+    help="Mask keys and passwords, as a mount with --mask-secrets does.",
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 
 _SEARCH = """\
@@ -53,7 +58,10 @@ Exit codes: 0 done, also when nothing was found; 2 the query was not understood;
 @STORE
 @_COUNT
 @_JSON
-def search_command(words: tuple[str, ...], store: str | None, count: int, as_json: bool) -> None:
+@_MASK
+def search_command(
+    words: tuple[str, ...], store: str | None, count: int, as_json: bool, mask_secrets: bool | None
+) -> None:
     """Search what was said in all threads: messages, reasoning, calls of tools and their output, newest first.
 
     The index is brought up to date first, as by rolloutfs index.
@@ -62,7 +70,7 @@ def search_command(words: tuple[str, ...], store: str | None, count: int, as_jso
     def run() -> Exit | None:
         from rolloutfs.commands.search import search
 
-        search(store or default_store(), words, count, as_json=as_json)
+        search(store or default_store(), words, count, as_json=as_json, mask=mask_secrets)
         return None
 
     answer(run)
@@ -120,13 +128,14 @@ such thread, or several; 9 the file can't be given.
 @click.argument("thread", shell_complete=complete_thread)
 @click.argument("file", default="thread.json")
 @STORE
-def show_command(thread: str, file: str, store: str | None) -> None:
+@_MASK
+def show_command(thread: str, file: str, store: str | None, mask_secrets: bool | None) -> None:
     """Print FILE of THREAD (an id, the beginning of one, or a name), byte for byte as a mount has it."""
 
     def run() -> Exit | None:
         from rolloutfs.commands.show import show
 
-        show(store or default_store(), thread, file)
+        show(store or default_store(), thread, file, mask=mask_secrets)
         return None
 
     answer(run)
@@ -152,7 +161,8 @@ Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several; 
 @STORE
 @click.option("--dropped", is_flag=True, help="The turns that reverts and rollbacks took back, and no others.")
 @_JSON
-def log_command(thread: str | None, store: str | None, dropped: bool, as_json: bool) -> None:
+@_MASK
+def log_command(thread: str | None, store: str | None, dropped: bool, as_json: bool, mask_secrets: bool | None) -> None:
     """List the turns of THREAD, the newest first: number, status, time, duration, tokens, first words.
 
     THREAD is an id, the beginning of one, or a name; without it, the one in whose folder of a mount this is, else
@@ -162,7 +172,7 @@ def log_command(thread: str | None, store: str | None, dropped: bool, as_json: b
     def run() -> Exit | None:
         from rolloutfs.commands.log import log
 
-        log(store or default_store(), thread, as_json=as_json, dropped=dropped)
+        log(store or default_store(), thread, as_json=as_json, dropped=dropped, mask=mask_secrets)
         return None
 
     answer(run)

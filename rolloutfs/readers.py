@@ -95,7 +95,7 @@ class Derived:
 
     def outline(self) -> Derived:
         """The same without extents: small enough to be kept for every file."""
-        return dataclasses.replace(self, extents=None)
+        return self if self.extents is None else dataclasses.replace(self, extents=None)
 
     @property
     def signature(self) -> object:

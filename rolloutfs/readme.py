@@ -46,7 +46,7 @@ line, byte for byte as in the log |
 with `effective: true` or `false` |
 | transcript.md | the thread as text for people and `grep -rn`: turns, messages, calls, results, patches, \
 checkpoints, rollbacks, reverts, forks; what no longer counts is marked. Long texts keep their ends and say where in \
-the log the rest is; no image data, no escape sequences |
+the log the rest is; no image data, no escape sequences. With --mask-secrets [masked: …] stands for keys and passwords |
 | turns.jsonl | one line a turn: id, number, status, whether it still counts and why not, text of the user, times, \
 usage |
 | turns/0007/ | one turn: user.md and assistant.md (what was said), items.jsonl (its items, byte for byte), \

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import pyfuse3
@@ -29,21 +30,31 @@ _GLOBAL = "trio"  # the name in pyfuse3 under which it finds trio; its type hint
 
 
 class Device(Protocol):
-    """What the requests come from, where pyfuse3's own descriptor is at times something else (`passthrough`)."""
+    """What requests come from, where pyfuse3's own descriptor is at times something else (`passthrough`, `gate`)."""
 
     device: int
 
     def settle(self) -> bool:
         """Make it the device before it is read. True when there is something to be read at once."""
 
+    def take(self) -> bool:
+        """A request has come. True when pyfuse3 is to read one, False when it was answered without it."""
+
 
 class Waiting:
-    """How many handlers have begun and not ended. Invariant: more than the one that runs means that others wait."""
+    """How many handlers have begun and not ended. Invariant: more than the one that runs means that others wait. Each
+    calls `begin` before anything else.
+    """
 
-    __slots__ = ("handlers",)
+    __slots__ = ("begin", "handlers")
 
     def __init__(self) -> None:
         self.handlers = 0
+        self.begin: Callable[[], object] = _nothing
+
+
+def _nothing() -> None:
+    """Where a beginning means nothing."""
 
 
 class _Lock:
@@ -105,9 +116,12 @@ class _AtDevice(_Lowlevel):
 
     async def wait_readable(self, descriptor: int) -> None:
         """Return when a request can be read, by pyfuse3's descriptor, too."""
-        if not self._device.settle():
+        if self._device.settle():
+            return
+        while True:
             await super().wait_readable(self._device.device)
-            self._device.settle()
+            if self._device.take():
+                return
 
     def notify_closing(self, descriptor: int) -> None:
         """Wake who waits."""

@@ -28,6 +28,7 @@ from heapq import nlargest
 from typing import Final, NamedTuple
 
 from threadstore.names import brief_name, path_names
+from threadstore.secrets import without_secrets
 from threadstore.spines import Spine
 from threadstore.summaries import Title
 
@@ -88,8 +89,9 @@ class Shelves:
     `_latest` are the newest threads, None when that has to be found out.
     """
 
-    def __init__(self, zone: tzinfo = UTC, most: int = RECENT) -> None:
+    def __init__(self, zone: tzinfo = UTC, most: int = RECENT, *, masked: bool = False) -> None:
         self._zone = zone
+        self._masked = masked
         self._most = most
         self._cards: dict[str, bytes] = {}
         self._texts: list[str | None] = [None]
@@ -165,6 +167,8 @@ class Shelves:
             number = hash(title) & 0xFFFFFFFF or 1
             if _TITLE[0].unpack_from(packed, _TITLE[1])[0] != number:
                 self._cards[thread] = packed[: _TITLE[1]] + _TITLE[0].pack(number) + packed[_TITLE[1] + 4 :]
+                if self._masked:
+                    title = Title(without_secrets(title.name or ""), without_secrets(title.preview or ""))
                 label = _label(title, packed[_CARD.size :])
                 if label != self._labels.get(thread):
                     labels[thread] = label

@@ -243,6 +243,9 @@ _THREADS, _STORE = 3, 4
 _LINEAGE, _ROLLOUTS = 16, 17
 _FIXED_ROOT = {**_AT_ROOT, **_IN_STORE, **_IN_SEARCH}
 _FIXED_THREAD = {**_IN_THREAD, **_UNLISTED, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
+_FOLDER_SLOTS = tuple(
+    slot for slot, row in _FIXED_THREAD.items() if row[1] in (Kind.LINEAGE, Kind.ROLLOUTS, Kind.FORKS, Kind.AGENTS)
+)
 
 
 def needs_links(node: Node) -> bool:
@@ -388,6 +391,20 @@ class Tree:
     def folder(self, thread: str) -> Node:
         """The folder of a thread, which must be in the store."""
         return self._thread_node(thread, 0)
+
+    def folders(self, thread: str) -> list[Node]:
+        """The folders of a thread that have fixed names, and its own."""
+        base = inodes.compose(self._threads.of(thread), 0)
+        return [Node(base, Kind.THREAD, thread), *(self._made(thread, base, slot) for slot in _FOLDER_SLOTS)]
+
+    def above(self, folder: Node) -> int:
+        """The number of the folder that one of these is in; of another one the root's, which means nothing."""
+        if folder.kind is Kind.THREAD:
+            return _THREADS
+        base = folder.ino & ~0xFF
+        return {Kind.LINEAGE: base, Kind.ROLLOUTS: base, Kind.FORKS: base | _LINEAGE, Kind.AGENTS: base | _LINEAGE}.get(
+            folder.kind, ROOT
+        )
 
     def family(self, thread: str) -> list[Place]:
         """Everything with a fixed name in a thread's folder and in lineage/."""

@@ -27,6 +27,7 @@ from typing import Generic, TypeVar
 from threadstore.errors import StoreError, UnreadableError
 from threadstore.index import IndexReader
 from threadstore.indexing import Indexer, Progress
+from threadstore.masking import Masker, MaskingError
 from threadstore.names import RolloutFile
 from threadstore.neighbours import Edges
 from threadstore.projection import FamilyView, Projection, StoreView, View
@@ -58,12 +59,16 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The store, the spool and the index that a job is about, and the zone of dates."""
+    """The store, the spool and the index that a job is about, and the zone of dates. Whether secrets are masked, and
+    where what that takes is kept once it was compiled.
+    """
 
     root: str
     spool: str
     index: str | None = None
     zone: tzinfo = UTC
+    mask: bool = False
+    patterns: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,8 @@ def _run(place: Place, job: Callable[[ThreadStore], R]) -> Answer[R]:
         store = _stores.get(place)
         if store is None:
             index = None if place.index is None else IndexReader(place.index)
-            store = _stores[place] = ThreadStore(place.root, Spool(place.spool), index=index)
+            mask = _masker(place) if place.mask else None
+            store = _stores[place] = ThreadStore(place.root, Spool(place.spool), index=index, mask=mask)
             _empty[0] = _resident()
         else:
             store.refresh()
@@ -125,9 +131,22 @@ def _run(place: Place, job: Callable[[ThreadStore], R]) -> Answer[R]:
         return Answer(None, errno.ENOMEM, "There is not enough memory to compute this")
 
 
+def _masker(place: Place) -> Masker:
+    """What masks, loaded now: it is no growth of this process. Where that fails, a job that needs it says so."""
+    masker = Masker(place.patterns)
+    with contextlib.suppress(MaskingError):
+        masker.load()
+    return masker
+
+
 def project(place: Place, thread: str, view: View) -> Answer[Projection]:
-    """`ThreadStore.project`."""
-    return _run(place, lambda store: store.project(thread, view))
+    """`ThreadStore.project`; what is masked may be in the index as it was before."""
+
+    def job(store: ThreadStore) -> Projection:
+        recalled = store.recall(thread, view) if store.masks(view) else None
+        return store.project(thread, view) if recalled is None else recalled
+
+    return _run(place, job)
 
 
 def project_family(place: Place, thread: str, view: FamilyView) -> Answer[Projection]:

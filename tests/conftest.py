@@ -4,6 +4,7 @@
 * `corpus_store_no_sqlite`: the same with every database deleted.
 * `corpus`: a function from a store's name to that store, shared likewise.
 * `copy_store`: a function from a store or its name to a copy that the test may change.
+* `patterns`: what masks secrets, compiled.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
+from threadstore.masking import Masker
 
 from tests import witness
 from tests.corpus_store import CorpusStore, copy_home, load_expected, store_folders
@@ -103,3 +105,12 @@ def copy_store(corpus: Corpus, tmp_path: Path) -> CopyStore:
         return replace(original, home=home)
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def patterns(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what masks secrets, compiled once; read only."""
+    folder = tmp_path_factory.mktemp("patterns")
+    folder.chmod(0o700)
+    Masker(str(folder)).load()
+    return folder

@@ -15,7 +15,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -40,6 +40,8 @@ Json = dict[str, Any]
 
 #: The column that has the size of each derived file in bytes; empty where the file can't be given.
 SIZES = {view: f"{view.value.partition('.')[0]}_bytes" for view in View}
+#: Stands for all derived files of a thread where these are kept together.
+ALL = "*"
 _GENERATION = 16  # bytes of each
 _DIGEST = 16  # bytes
 _PATIENCE = 0.05  # seconds to wait for a lock
@@ -84,6 +86,7 @@ class Kept(NamedTuple):
     cwd: str | None
     model: str | None
     is_agent: bool
+    masked: str | None  # the words without what may be secret, if that is less
 
     def packed(self) -> bytes:
         """As bytes that tell when they were damaged. Raises TypeError for a path that is no text."""
@@ -170,6 +173,11 @@ class IndexReader:
         rows = self._all("SELECT data FROM extents WHERE thread_id = ? AND file = ?", thread_id, view.value)
         return unpacked_extents(rows[0][0]) if rows else None
 
+    def all_extents(self, thread_id: str) -> dict[View, Extents]:
+        """The same of all derived files of a small thread, which are kept together; to be used with its entry."""
+        rows = self._all("SELECT data FROM extents WHERE thread_id = ? AND file = ?", thread_id, ALL)
+        return unpacked_together(rows[0][0]) if rows else {}
+
     def passed(self, thread_id: str, kind: str) -> bytes | None:
         """A pass over a large thread (`passes.unpacked`), which may have read less than there is now."""
         rows = self._all("SELECT data FROM passes WHERE thread_id = ? AND kind = ?", thread_id, kind)
@@ -255,7 +263,7 @@ def _entry(row: tuple[Any, ...], *, outlines: bool = True) -> Entry | None:
         return Entry(basis, facts, {}, last)
     found = {
         view: Outline(size, basis, generations[number * _GENERATION : (number + 1) * _GENERATION])
-        for number, (view, size) in enumerate(zip(View, sizes, strict=True))
+        for number, (view, size) in enumerate(zip(SIZES, sizes, strict=True))
         if size is not None
     }
     return Entry(basis, facts, found, last)
@@ -282,6 +290,29 @@ def unpacked_extents(data: object) -> Extents | None:
     if not isinstance(data, bytes) or blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
         return None
     return Extents.from_bytes(zstandard.decompress(data[_DIGEST:]))
+
+
+def packed_together(extents: Mapping[View, Extents]) -> bytes | None:
+    """Extents of several files as the index keeps them; None when some are about a copy that doesn't last."""
+    if any(source.spooled for one in extents.values() for source in one.sources):
+        return None
+    parts = {view.value: one.to_bytes() for view, one in extents.items()}
+    head = orjson.dumps([(name, len(part)) for name, part in parts.items()])
+    data = zstandard.compress(b"".join((len(head).to_bytes(4, "little"), head, *parts.values())), 1)
+    return blake2b(data, digest_size=_DIGEST).digest() + data
+
+
+def unpacked_together(data: object) -> dict[View, Extents]:
+    """The same extents; none when they were damaged."""
+    if not isinstance(data, bytes) or blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
+        return {}
+    text = zstandard.decompress(data[_DIGEST:])
+    at = 4 + int.from_bytes(text[:4], "little")
+    found: dict[View, Extents] = {}
+    for name, length in orjson.loads(text[4:at]):
+        found[View(name)] = Extents.from_bytes(text[at : at + length])
+        at += length
+    return found
 
 
 def _digest(values: Iterable[object]) -> bytes:

@@ -44,7 +44,7 @@ _PASSING = frozenset(
     )
 )
 _AFTER_ALL = "~"  # comes after every thread id
-_LARGE = 256 << 10  # bytes of log from which it is worth keeping where a derived file lies in it
+_LARGE = 256 << 10  # bytes of log from which each derived file is kept by itself
 _VERY_LARGE = 1 << 20  # bytes of log from which passes over it are kept
 _TABLES = (
     "texts",
@@ -431,7 +431,9 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
     return {
         "threads": [row],
         "spines": [{"thread_id": thread, "data": spine.packed()}],
-        "extents": [*_extents(thread, made, in_parts=parts.KIND in passes)] if size > _LARGE else [],
+        "extents": [*_extents(thread, made, in_parts=parts.KIND in passes)]
+        if size > _LARGE
+        else [*_together(thread, entry, made)],
         "passes": [{"thread_id": thread, "kind": kind, "data": data} for kind, data in passes.items()],
         "rollouts": [_rollout(store, thread, entry, one) for one in store.rollouts(thread)],
         "turns": [_turn(thread, one) for view in (View.TURNS, View.DROPPED_TURNS) for one in _lines(made, view)],
@@ -447,6 +449,14 @@ def _extents(thread: str, made: dict[View, Projection], *, in_parts: bool) -> It
         data = None if projection.extents is None else index.packed_extents(projection.extents)
         if data is not None:
             yield {"thread_id": thread, "file": view.value, "data": data}
+
+
+def _together(thread: str, entry: Entry, made: dict[View, Projection]) -> Iterator[Json]:
+    """Of a small thread all together: who reads one reads the others."""
+    together = {view: made[view].extents for view in entry.outlines}
+    data = index.packed_together({view: extents for view, extents in together.items() if extents is not None})
+    if data is not None:
+        yield {"thread_id": thread, "file": index.ALL, "data": data}
 
 
 def _document(made: dict[View, Projection], view: View) -> Json:

@@ -18,6 +18,8 @@ _HOSTILE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 _NO_WORD = re.compile(r"[^\w.:/@+ -]")
 _TICKS = re.compile(r"`{3,}")
 _LONGEST_WORD = 200  # characters
+_BORDER = 1 << 10  # characters in which a place to cut at is looked for
+_IN_WORDS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~+/=-"  # and in keys
 
 
 class Cut(NamedTuple):
@@ -30,7 +32,9 @@ class Cut(NamedTuple):
 
 
 def cut(text: str, most: int, long: LongItem | None = None) -> Cut:
-    """The text, or `most` bytes of its two ends. `long` is the item that it was taken from, if that has marks."""
+    """The text, or its two ends, `most` bytes at most. `long` is the item that it was taken from, if that has marks. It
+    is cut between lines or words, so that no key is in two pieces, which nobody could mask.
+    """
     if long is None:
         data = text.encode("utf-8", "replace")
         size = len(data)
@@ -40,15 +44,31 @@ def cut(text: str, most: int, long: LongItem | None = None) -> Cut:
         head, tail = long.head(text, min(size, most)), long.tail(text, min(size, most))
     if size <= most:
         return Cut(head.decode("utf-8", "replace") if long is not None else text, "", size, 0)
-    first, last = head[: most // 2].decode("utf-8", "ignore"), tail[-(most // 2) :].decode("utf-8", "ignore")
+    first = beginning(head[: most // 2].decode("utf-8", "ignore"))
+    last = _end(tail[-(most // 2) :].decode("utf-8", "ignore"))
     return Cut(first, last, size, size - len(first.encode()) - len(last.encode()))
+
+
+def beginning(text: str) -> str:
+    """What a text begins with that was cut somewhere: up to the end of a line, or else of a word, if one is near."""
+    near = text[-_BORDER:]
+    at = near.rfind("\n") + 1 or len(near.rstrip(_IN_WORDS))
+    return text[: len(text) - len(near) + at].rstrip("\n") if at else text
+
+
+def _end(text: str) -> str:
+    """The same for what it ends with."""
+    near = text[:_BORDER]
+    at = near.find("\n") + 1 or len(near) - len(near.lstrip(_IN_WORDS))
+    return text[at:] if at < len(near) else text
 
 
 def harmless(text: str) -> str:
     """The text with pictures or U+FFFD in place of what would steer a terminal or the order of the characters."""
+    text = text.replace("\r\n", "\n").replace("\x1b", "\u241b")  # what is in many texts that have nothing else
     if text.replace("\n", "").replace("\t", "").isprintable():  # the same asked ten times faster
         return text
-    return _HOSTILE.sub(_picture, text.replace("\r\n", "\n"))
+    return _HOSTILE.sub(_picture, text)
 
 
 def _picture(found: re.Match[str]) -> str:

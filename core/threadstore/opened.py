@@ -91,7 +91,8 @@ class OpenLineage:
     """The open files of a lineage, oldest segment first. Close it when done.
 
     `decode` may remember what it decoded, for passes that follow each other over a small log. `is_sound` tells of which
-    lines of which segment another pass has found that they are records: these are decoded with less effort.
+    lines of which segment another pass has found that they are records: these are decoded with less effort. Of a log of
+    medium size a scan leaves what it decoded in `kept`, as far as others need it.
     """
 
     def __init__(self, segments: list[Segment], files: list[OpenFile]) -> None:
@@ -99,9 +100,15 @@ class OpenLineage:
         self.files = files
         self.decode: Decode = decode
         self.is_sound: Callable[[int, Line], bool] = _unknown
+        self.kept: dict[
+            tuple[int, int], Record | Line
+        ] = {}  # by segment and offset; a line that says nothing to others
 
-    def again(self, line: Line, dialect: Dialect) -> Record | Skip:
+    def again(self, segment: int, line: Line, dialect: Dialect) -> Record | Skip:
         """What a sound line holds."""
+        kept = self.kept.get((segment, line.start))
+        if isinstance(kept, Record) and kept.line == line:  # the same bytes, too
+            return kept
         return decode_again(line, dialect) if self.decode is decode else self.decode(line, dialect)
 
     def close(self) -> None:
@@ -147,8 +154,8 @@ class OpenLineage:
         return LongItem(self.files[item.segment].log, item.offset, item.length)
 
     def newest_first(self, *, paginated: bool) -> Iterator[tuple[Record | Skip, int]]:
-        """The records of the lineage from the last one back, session metas left out; Skips where a line was passed
-        over.
+        """The records of the lineage from the last one back, session metas left out, and what is known to say nothing
+        to a replay; Skips where a line was passed over.
 
         In a paginated thread a segment ends at the first session meta met, which is its own (FORMAT 7.5).
         """
@@ -158,7 +165,10 @@ class OpenLineage:
             for line in backward(log, self.end_of(number)):
                 if is_blank(line):
                     continue
-                decoded = self.again(line, dialect) if self.is_sound(number, line) else self.decode(line, dialect)
+                if self.kept.get((number, line.start)) == line:
+                    continue
+                is_sound = self.is_sound(number, line)
+                decoded = self.again(number, line, dialect) if is_sound else self.decode(line, dialect)
                 if isinstance(decoded, Record) and decoded.type == "session_meta":
                     if paginated:
                         break

@@ -16,6 +16,8 @@ from threadstore.extents import Extents
 class View(Enum):
     """The derived files of one thread; the value is the file name in the tree."""
 
+    __hash__ = object.__hash__  # that of an enumeration is a Python function, and a walk asks for a hundred a thread
+
     EFFECTIVE_HISTORY = "effective_history.jsonl"
     MODEL_INPUT = "model_input.jsonl"
     FULL_HISTORY = "full_history.jsonl"

@@ -26,13 +26,13 @@ from threadstore.lineage import Segment, base_of, is_paginated, resolve
 from threadstore.lines import Line, Log, forward
 from threadstore.metas import REJECTED, Metas
 from threadstore.names import RolloutFile
-from threadstore.opened import OpenLineage, first_dialect, open_rollout
+from threadstore.opened import Decode, OpenLineage, first_dialect, open_rollout
 from threadstore.parts import KIND as WRITTEN
 from threadstore.parts import Parts
 from threadstore.passes import Blocks, Digester, Pass, packed, unpacked
 from threadstore.projection import Basis, Projection, View
 from threadstore.records import Dialect, Json, Memo, Record, Skip, decode, dialect_of, is_blank
-from threadstore.replay import Replay
+from threadstore.replay import Replay, is_silent
 from threadstore.replaying import continued, extended, replay_lineage, whole_lines
 from threadstore.scan import FullScan, Source, words_of
 from threadstore.spool import Spool
@@ -47,6 +47,7 @@ _KEPT_GENERATIONS = 1000  # of which is known what was spent in them
 _REMEMBERED = (
     1 << 20
 )  # bytes of a lineage up to which records are kept from one pass to the next, and above which passes
+_AT_HAND = 16 << 20  # up to which items are kept while derived files are made: some three bytes of memory for each
 
 _HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
 _SAID = (b"user_message", b"UserMessage")  # in the lines with the words of a person
@@ -91,6 +92,7 @@ class Projector:
             passes = _Passes(self, subject, lineage, error)
             if error is not None and view in _NEED_LINEAGE:
                 return Projection(None, (), b"", error.message)
+            passes.keep = view is View.TRANSCRIPT and _REMEMBERED < sum(lineage.ends()) <= _AT_HAND
             extents, generation = self._make(passes, view)
             return Projection(extents, passes.basis(view), generation)
 
@@ -109,6 +111,7 @@ class Projector:
             if not _is_large(lineage):
                 lineage.decode = self._memo_of(lineage).decode
             passes = _Passes(self, subject, lineage, None)
+            passes.keep = _REMEMBERED < sum(lineage.ends()) <= _AT_HAND
             if hearer is not None:
                 self._tell(passes, hearer)
             first = (View.THREAD, *View)  # from the scan, which makes the others quicker
@@ -323,8 +326,12 @@ class Projector:
         parts = self._kept.get((thread_id, WRITTEN))
         return parts.packed if isinstance(parts, Parts) else {}
 
-    def scan(self, thread_id: str, lineage: OpenLineage, listener: Listener | None = None) -> FullScan:
-        """Everything that happened, going on from the last time where that is possible."""
+    def scan(
+        self, thread_id: str, lineage: OpenLineage, listener: Listener | None = None, *, keep: bool = False
+    ) -> FullScan:
+        """Everything that happened, going on from the last time where that is possible. With `keep` what is decoded is
+        left in the lineage.
+        """
         known: tuple[Pass, FullScan] | None = self._recall(thread_id, "scan", lineage)
         now = Pass.over(lineage)
         first = len(lineage.files) - 1
@@ -342,13 +349,14 @@ class Projector:
             if fresh or number > first:
                 scan.begin(number)
             log = lineage.files[number].log
+            take = _keeping(lineage, number) if keep else lineage.decode
             if listener is not None and self.remembered is not None and scan.offset == 0 and _is_large(lineage):
                 self._digester.listen(lineage.files[number])
             for line in forward(log, scan.offset, now.ends[number]):
                 may_grow = not line.ended and number == len(lineage.files) - 1
                 if may_grow and not is_blank(line) and not _is_whole(line, log):
                     break  # it may still be being written
-                found = scan.line(line, lineage.decode)
+                found = scan.line(line, take)
                 if listener is not None and isinstance(found, Record):
                     listener.record(found, number)
                 settled = line.ended  # what lacks its newline may yet become another line
@@ -557,6 +565,7 @@ class _Passes:
         self.subject = subject
         self.lineage = lineage
         self.error = error
+        self.keep = False  # what a scan has decoded, for the passes that follow
         self.listener: Listener | None = None  # to what the scan reads
 
     @cached_property
@@ -572,7 +581,8 @@ class _Passes:
     @cached_property
     def scan(self) -> FullScan:
         """Everything that happened. What is replayed after it needn't find out once more which lines are records."""
-        scan = self._projector.scan(self.subject.thread_id, self.lineage, self.listener)
+        thread_id = self.subject.thread_id
+        scan = self._projector.scan(thread_id, self.lineage, self.listener, keep=self.keep)
         self.lineage.is_sound = scan.is_sound
         return scan
 
@@ -608,6 +618,24 @@ class _Passes:
         """What is wrong."""
         listed = self._projector.catalog.problems_of(self.subject.thread_id)
         return diagnosis.problems(self.subject, listed, self.lineage, self.scan, self.error)
+
+
+def _keeping(lineage: OpenLineage, segment: int) -> Decode:
+    """Decodes the lines of a segment, and leaves in the lineage what others need of them: items, and which lines say
+    nothing.
+    """
+    kept, decode = lineage.kept, lineage.decode
+
+    def take(line: Line, dialect: Dialect) -> Record | Skip:
+        decoded = decode(line, dialect)
+        if isinstance(decoded, Record) and not line.gaps:
+            if decoded.type == "response_item":
+                kept[segment, line.start] = decoded
+            elif is_silent(decoded):
+                kept[segment, line.start] = line
+        return decoded
+
+    return take
 
 
 def _is_large(lineage: OpenLineage) -> bool:

@@ -97,6 +97,29 @@ def _compatible(first: str | None, second: str | None) -> bool:
     return first is None or second is None or first == second
 
 
+#: Events that say something to a replay; others, and records of other kinds than `feed` names, leave it as it is.
+_TELLING = frozenset(
+    {
+        "thread_rolled_back",
+        "task_complete",
+        "turn_complete",
+        "turn_aborted",
+        "user_message",
+        "task_started",
+        "turn_started",
+        "token_count",
+    }
+)
+_READ = frozenset({"response_item", "inter_agent_communication", "compacted", "turn_context", "world_state"})
+
+
+def is_silent(record: Record) -> bool:
+    """True for a record that `ReverseScan.feed` takes no notice of."""
+    if record.type == "event_msg":
+        return record.kind not in _TELLING
+    return record.type not in _READ and record.type != "session_meta"
+
+
 class ReverseScan:
     """Feed it the records of a lineage, newest first, without session metas; then ask for the `result`.
 

@@ -27,6 +27,8 @@ from typing import NamedTuple
 from threadstore.errors import StoreError, UnreadableError
 from threadstore.files import open_regular, pread_exactly
 from threadstore.ids import utc
+from threadstore.markdown import beginning
+from threadstore.masking import Mask
 from threadstore.texts import LONGEST
 from threadstore.times import parse_time
 from threadstore.words import by_character
@@ -241,12 +243,14 @@ class _Found(NamedTuple):
     effective: bool
 
 
-def search(connection: sqlite3.Connection, root: str, query: Query, count: int) -> list[Hit]:
-    """The newest `count` texts (0: all) that a query finds in an index; `root` is the store. Raises sqlite3.Error."""
+def search(connection: sqlite3.Connection, root: str, query: Query, count: int, mask: Mask | None = None) -> list[Hit]:
+    """The newest `count` texts (0: all) that a query finds in an index; `root` is the store. Snippets are those of
+    masked texts if there is a `mask`. Raises sqlite3.Error.
+    """
     clock = _Clock(connection, root)
     found = (one for one in map(clock.timed, _rows(connection, query)) if _is_between(one, query))
     chosen = nlargest(count, found) if count else sorted(found, reverse=True)
-    return [_hit(connection, query, one) for one in chosen]
+    return [_hit(connection, query, one, mask) for one in chosen]
 
 
 class Some(NamedTuple):
@@ -256,14 +260,16 @@ class Some(NamedTuple):
     is_cut: bool
 
 
-def search_some(connection: sqlite3.Connection, root: str, query: Query, count: int, most: int) -> Some:
+def search_some(
+    connection: sqlite3.Connection, root: str, query: Query, count: int, most: int, mask: Mask | None = None
+) -> Some:
     """The same in bounded time and memory: of what the words find, `most` texts of the threads that went on last are
     looked at, and of these the newest `count` are given. Raises sqlite3.Error.
     """
     clock = _Clock(connection, root)
     rows = _rows(connection, query, most + 1)
     found = [one for one in map(clock.timed, rows[:most]) if _is_between(one, query)]
-    hits = [_hit(connection, query, one) for one in nlargest(count, found)]
+    hits = [_hit(connection, query, one, mask) for one in nlargest(count, found)]
     return Some(hits, len(rows) > most or len(found) > count)
 
 
@@ -286,8 +292,9 @@ def _is_between(found: _Found, query: Query) -> bool:
     return not early and (query.until is None or found.time < query.until)
 
 
-def _hit(connection: sqlite3.Connection, query: Query, found: _Found) -> Hit:
+def _hit(connection: sqlite3.Connection, query: Query, found: _Found, mask: Mask | None) -> Hit:
     turn = found.turn
+    snippet = _snippet(connection, query, found.text_id)
     return Hit(
         found.thread_id,
         None if turn is None else turn.number,
@@ -298,8 +305,18 @@ def _hit(connection: sqlite3.Connection, query: Query, found: _Found) -> Hit:
         found.file,
         found.offset,
         found.time or None,
-        _snippet(connection, query, found.text_id),
+        snippet if mask is None else _masked(connection, query, found, snippet, mask),
     )
+
+
+def _masked(connection: sqlite3.Connection, query: Query, found: _Found, snippet: str, mask: Mask) -> str:
+    """A snippet without secrets. A piece of a key looks like nothing, so the text is masked, as far as it is whole."""
+    (text,) = connection.execute("SELECT text FROM texts WHERE id = ?", (found.text_id,)).fetchone()
+    whole = text if len(text) < LONGEST[found.kind] else beginning(text)
+    masked = mask(whole.encode()).decode()
+    if masked == text:
+        return snippet
+    return masked[:_BEGINNING] if query.match is None else _around(masked, query.words)
 
 
 def _snippet(connection: sqlite3.Connection, query: Query, text_id: int) -> str:

@@ -15,6 +15,7 @@ from threadstore.errors import StoreError
 from threadstore.index import Entry, Kept
 from threadstore.names import RolloutFile, brief_name
 from threadstore.projection import Basis
+from threadstore.secrets import without_secrets
 from threadstore.store import ThreadStore
 from threadstore.summaries import LONGEST, Opening, as_kept
 from threadstore.times import parse_time
@@ -64,13 +65,14 @@ def _spine(store: ThreadStore, thread_id: str, kept: Kept | None, *, whole: bool
             began_ns = kept.began_ns
             if began_ns is None or len(rollouts) > 1:  # of which one may have come or gone since
                 began_ns = began(store.created(thread_id) or kept.created, rollouts)
-            _, last_ns, words, branch, cwd, model, is_agent = kept[2:]
+            _, last_ns, words, branch, cwd, model, is_agent, masked = kept[2:]
             _, _, _, size, mtime_ns = kept.made_from[0]
+            words = words if store.mask is None or masked is None else masked
             return Spine(began_ns, last_ns, size, mtime_ns, words, branch, cwd, model, True, is_agent)
         file = store.status(store.head(thread_id))
         now = _Now(file, store.times(thread_id).mtime_ns, None, None)
         opening = store.opening(thread_id)
-        return _made(rollouts, opening, _read(store, thread_id, now) if whole else now, is_whole=whole)
+        return _made(store, thread_id, opening, _read(store, thread_id, now) if whole else now, is_whole=whole)
     except KeyError:
         return None
     except (StoreError, OSError):
@@ -92,30 +94,32 @@ def kept_of(
     """What the index is to keep of a spine; `now` are folder and model. Raises StoreError."""
     rollouts = store.rollouts(thread_id)
     began_ns = began(opening.created, rollouts) if len(rollouts) == 1 else None
-    text = opening.created, entry.last_record_ns, _words(opening), as_kept(opening.branch), *now
-    return Kept(entry.made_from, began_ns, *text, opening.is_agent)
+    words, masked = _words(opening), _words(opening, masked=True)
+    text = opening.created, entry.last_record_ns, words, as_kept(opening.branch), *now
+    return Kept(entry.made_from, began_ns, *text, opening.is_agent, None if masked == words else masked)
 
 
-def _words(opening: Opening) -> str:
-    return brief_name(opening.words[:LONGEST]) if opening.words else ""
+def _words(opening: Opening, *, masked: bool = False) -> str:
+    words = (opening.words or "")[:LONGEST]
+    return brief_name(without_secrets(words) if masked else words) if words else ""
 
 
 def _closed(store: ThreadStore, thread_id: str) -> Spine | None:
     """That of a file that can't be read, which is a thread, too; None when it is gone."""
     try:
         file = store.status(store.head(thread_id))
-        return _made(store.rollouts(thread_id), _UNKNOWN, _Now(file, file.mtime_ns, None, None), is_whole=True)
+        return _made(store, thread_id, _UNKNOWN, _Now(file, file.mtime_ns, None, None), is_whole=True)
     except (KeyError, StoreError, OSError):
         return None
 
 
-def _made(rollouts: tuple[RolloutFile, ...], opening: Opening, now: _Now, *, is_whole: bool) -> Spine:
+def _made(store: ThreadStore, thread_id: str, opening: Opening, now: _Now, *, is_whole: bool) -> Spine:
     return Spine(
-        began_ns=began(opening.created, rollouts),
+        began_ns=began(opening.created, store.rollouts(thread_id)),
         last_ns=now.last_ns,
         size=now.file.size,
         mtime_ns=now.file.mtime_ns,
-        words=_words(opening),
+        words=_words(opening, masked=store.mask is not None),
         branch=as_kept(opening.branch),
         cwd=now.cwd,
         model=now.model,

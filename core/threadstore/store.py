@@ -27,6 +27,7 @@ from threadstore.filestates import FileStates
 from threadstore.heads import Head, Row, StateDatabase, Subject, is_young, select
 from threadstore.index import Entry, IndexReader, Kept
 from threadstore.lines import Log, forward
+from threadstore.masking import Mask
 from threadstore.metas import Metas, agent_of
 from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile, parse_rollout
 from threadstore.neighbours import Edges, Links, Neighbours, edge_of
@@ -46,6 +47,9 @@ __all__ = ["Links", "ThreadStore", "Times"]
 
 #: Views that also tell what the databases say of a thread: its name, how it was selected, what is wrong with its row.
 SELECTION = frozenset({View.THREAD, View.PROBLEMS, View.LINEAGE})
+#: Files for people to read, in which secrets are masked if that is asked for; and those of a turn.
+MASKED = frozenset({View.TRANSCRIPT, View.DROPPED})
+_MASKED_FILES = frozenset({"user.md", "assistant.md"})
 #: Views that also tell what happened in generations that no longer count.
 _OF_GENERATIONS = frozenset({View.USAGE, View.DROPPED, View.DROPPED_TURNS})
 _TIMES = 8192  # threads whose times are remembered, about 200 bytes each
@@ -67,10 +71,19 @@ class Times:
 
 
 class ThreadStore:
-    """See the module text. Raises StoreError, KeyError (unknown thread) and OSError, nothing else."""
+    """See the module text. Raises StoreError, KeyError (unknown thread) and OSError, nothing else.
+
+    With `mask` no secret that it knows leaves the store in a file for people. What the index has is as in the log: a
+    text is masked when it is asked for, as a whole.
+    """
 
     def __init__(
-        self, root: str, spool: Spool, states: FileStates | None = None, index: IndexReader | None = None
+        self,
+        root: str,
+        spool: Spool,
+        states: FileStates | None = None,
+        index: IndexReader | None = None,
+        mask: Mask | None = None,
     ) -> None:
         self.root = os.path.realpath(root)
         if not any(os.path.isdir(os.path.join(self.root, name)) for name in (SESSIONS, ARCHIVED)):
@@ -79,6 +92,7 @@ class ThreadStore:
                 "Give the folder that holds it, usually ~/.codex."
             )
         self.spool = spool
+        self.mask = mask
         self._index = index
         self._states = states if states is not None else FileStates(self.root)
         self._catalog = Catalog(self.root, self._states)
@@ -90,6 +104,7 @@ class ThreadStore:
             self._projector.remembered = index.passed
             self._projector.parts = index.parts
         self._times: OrderedDict[str, bytes] = OrderedDict()
+        self._latest: tuple[os.stat_result, Times] | None = None  # a walk asks for a thread again and again
         self._tallied: OrderedDict[str, tuple[Projection, Tally]] = OrderedDict()
         self._names: tuple[FileIdentity, dict[str, str]] | None = None
 
@@ -143,6 +158,11 @@ class ThreadStore:
         """When the thread's last record was written."""
         rollout = self.head(thread_id)
         status = self._states.lstat(rollout.path)
+        if self._latest is None or self._latest[0] is not status:
+            self._latest = status, self._times_of(thread_id, rollout, status)
+        return self._latest[1]
+
+    def _times_of(self, thread_id: str, rollout: RolloutFile, status: os.stat_result) -> Times:
         packed = self._times.get(thread_id)
         if packed is not None:
             dev, ino, size, mtime_ns, last = _TIME.unpack(packed)
@@ -217,14 +237,22 @@ class ThreadStore:
         """Make one derived file of a thread. May read all of its log."""
         named = self._named(thread_id) if view in SELECTION else self._beside(thread_id, view)
         projection = self._projector.project(self._present(thread_id, named=view is View.THREAD), view)
-        return _with_basis(projection, view, named)
+        return self._shown(_with_basis(projection, view, named), view)
 
     def project_all(self, thread_id: str) -> dict[View, Projection]:
-        """Make every derived file of a thread; one that can't be made is left out."""
+        """Make every derived file of a thread; left out is one that can't be made, or is to be masked."""
         named = self._named(thread_id)
         beside = {view: named if view in SELECTION else self._beside(thread_id, view) for view in View}
         made = self._projector.project_all(self._present(thread_id))
-        return {view: _with_basis(projection, view, beside[view]) for view, projection in made.items()}
+        given = {view: one for view, one in made.items() if not self.masks(view)}
+        return {view: _with_basis(projection, view, beside[view]) for view, projection in given.items()}
+
+    def masks(self, view: object) -> bool:
+        """True for a derived file in which secrets are masked."""
+        return self.mask is not None and view in MASKED
+
+    def _shown(self, projection: Projection, view: View) -> Projection:
+        return _masked(projection, self.mask) if self.mask is not None and view in MASKED else projection
 
     def _present(self, thread_id: str, *, named: bool = True) -> Subject:
         head, row = self._head(thread_id)
@@ -285,7 +313,10 @@ class ThreadStore:
         return () if len(rollouts) == 1 else tuple(self._states.basis(rollout.path) for rollout in rollouts)
 
     def outlines(self, thread_id: str) -> dict[View, Outline]:
-        """What the index knows of the derived files of a thread, as far as it holds."""
+        """What the index knows of the derived files of a thread, as far as it holds; nothing of one that is masked."""
+        return {view: outline for view, outline in self._outlines(thread_id).items() if not self.masks(view)}
+
+    def _outlines(self, thread_id: str) -> dict[View, Outline]:
         entry = None if self._index is None else self._index.entry(thread_id)
         if entry is None:
             return {}
@@ -296,21 +327,31 @@ class ThreadStore:
         except (KeyError, StoreError, OSError):
             return {}
         self._remember(thread_id, entry.made_from[0], entry.last_record_ns)
-        beside = {view: named if view in SELECTION else self._beside(thread_id, view) for view in entry.outlines}
-        return {
-            view: outline._replace(basis=entry.made_from + beside[view]) for view, outline in entry.outlines.items()
-        }
+        alone, selected = entry.made_from, entry.made_from + named
+        found: dict[View, Outline] = {}
+        for view, outline in entry.outlines.items():
+            basis = selected if view in SELECTION else alone + self._beside(thread_id, view)
+            found[view] = Outline(outline.size, basis, outline.generation)
+        return found
 
     def recall(self, thread_id: str, view: View) -> Projection | None:
         """A derived file of a large thread as the index has it, if that holds."""
-        outline = self.outlines(thread_id).get(view)
+        outline = self._outlines(thread_id).get(view)
         if outline is None or self._index is None:
             return None
         in_parts = self._index.transcript(thread_id, outline.generation) if view is View.TRANSCRIPT else None
         extents = in_parts or self._index.extents(thread_id, view)
         if extents is None or extents.size != outline.size:
             return None
-        return Projection(extents, outline.basis, outline.generation)
+        return self._shown(Projection(extents, outline.basis, outline.generation), view)
+
+    def recall_all(self, thread_id: str) -> dict[View, Projection]:
+        """Every derived file of a small thread as the index has them, if that holds; else nothing."""
+        outlines = self.outlines(thread_id)
+        known = self._index.all_extents(thread_id) if outlines and self._index is not None else {}
+        if known.keys() != outlines.keys() or any(known[view].size != outlines[view].size for view in known):
+            return {}
+        return {view: Projection(known[view], one.basis, one.generation) for view, one in outlines.items()}
 
     def packed_passes(self, thread_id: str) -> dict[str, bytes]:
         """How far the passes over a thread have come that were made just now."""
@@ -432,7 +473,8 @@ class ThreadStore:
             content = rendered(turns)
             with self._projector.open_thread(self.head(thread_id)) as lineage:
                 if turns.basis == tuple(file.basis for file in reversed(lineage.files)):
-                    return turnfiles.make(Turns.of(content), lineage, name)
+                    made = turnfiles.make(Turns.of(content), lineage, name)
+                    return made if self.mask is None else _masked_turns(made, self.mask)
         raise StoreError(f"Thread {thread_id} is being written to faster than it can be read.")
 
     def project_store(self, view: StoreView) -> Projection:
@@ -550,6 +592,8 @@ class ThreadStore:
 
     def _index_names(self) -> dict[str, str]:
         try:
+            if not self._states.basis(SESSION_INDEX).ino:
+                return {}
             descriptor = open_regular(self.root, SESSION_INDEX)
         except (OSError, UnreadableError):
             return {}
@@ -613,6 +657,21 @@ def rendered(projection: Projection) -> bytes:
     if projection.extents is None:
         raise StoreError(projection.error or "What is asked for can't be told.")
     return b"".join(part for part in projection.extents.plan(0, projection.size) if isinstance(part, bytes))
+
+
+def _masked(projection: Projection, mask: Mask) -> Projection:
+    """A derived file without its secrets."""
+    if projection.extents is None:
+        return projection
+    content = mask(rendered(projection))
+    return replace(projection, extents=Extents.of_bytes(content), generation=digest(b"masked", content))
+
+
+def _masked_turns(made: dict[str, Files], mask: Mask) -> dict[str, Files]:
+    return {
+        turn: {path: _masked(one, mask) if path in _MASKED_FILES else one for path, one in files.items()}
+        for turn, files in made.items()
+    }
 
 
 def _with_basis(projection: Projection, view: View, more: tuple[Basis, ...]) -> Projection:

@@ -261,14 +261,15 @@ class _Walk:
     def _line(self, line: Line, segment: int, kind: int, dialect: Dialect) -> None:
         place = (segment, line.start)
         while self._next < len(self._headings) and self._headings[self._next].start <= place:
-            self._turn(self._again(line, dialect), place)
+            self._turn(self._again(segment, line, dialect), place)
         if line.start == self._scan.forked_at:
             self._close(
                 f"Fork\n\n*What came before was copied from thread "
                 f"{word(self._lineage.segments[-1].meta.get('forked_from_id'))}.*"
             )
         if kind in _SHOWN:
-            decoded = self._lineage.decode(line, dialect) if kind == Kind.DAMAGED else self._again(line, dialect)
+            is_damaged = kind == Kind.DAMAGED
+            decoded = self._lineage.decode(line, dialect) if is_damaged else self._again(segment, line, dialect)
             if isinstance(decoded, Record):
                 self._record(decoded, place)
             elif decoded.code != "bad_record" or _SETTINGS.match(line.data) is None:

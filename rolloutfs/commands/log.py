@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+from threadstore.masking import Mask
 from threadstore.projection import View
 from threadstore.store import ThreadStore
 
@@ -26,16 +27,20 @@ _COLUMNS = (
 _WORDS = 300  # characters of a turn's text that are shown
 
 
-def log(store: str, wanted: str | None, *, as_json: bool, dropped: bool = False) -> None:
+def log(store: str, wanted: str | None, *, as_json: bool, dropped: bool = False, mask: bool | None = None) -> None:
     """Print the turns, or those that no longer count. With JSON each is its line of turns.jsonl or
-    dropped_turns.jsonl. Raises MountError.
+    dropped_turns.jsonl. With `mask`, or None where the settings say so, no secret of the user's words is shown. Raises
+    MountError.
     """
-    with opened(store) as its:
+    with opened(store, mask) as its:
         thread = find(its.store, wanted)
         turns = _turns(its.store, thread, View.TURNS)
         if dropped:
             rolled_back = [turn for turn in turns if not turn["effective"]]
             turns = _turns(its.store, thread, View.DROPPED_TURNS) + rolled_back
+        if its.store.mask is not None:
+            for turn in turns:
+                turn["user"] = _masked(turn["user"], its.store.mask)
     if dropped and not turns:
         say("Every turn counts.", is_error=True)
     if as_json:
@@ -45,6 +50,10 @@ def log(store: str, wanted: str | None, *, as_json: bool, dropped: bool = False)
         show(_COLUMNS, map(_row, turns))
     else:
         say("The thread has no turns.", is_error=True)
+
+
+def _masked(text: str | None, mask: Mask) -> str | None:
+    return text and mask(text.encode("utf-8", "replace")).decode()
 
 
 def _turns(store: ThreadStore, thread: str, view: View) -> list[Json]:

@@ -38,13 +38,15 @@ _COLUMNS = (
 )
 
 
-def search(store: str, words: Sequence[str], count: int, *, as_json: bool) -> None:
-    """Print the newest `count` texts (0: all) in which all words occur. Raises MountError."""
+def search(store: str, words: Sequence[str], count: int, *, as_json: bool, mask: bool | None = None) -> None:
+    """Print the newest `count` texts (0: all) in which all words occur, with secrets masked if `mask` or the settings
+    say so. Raises MountError.
+    """
     try:
         query = searching.parse(words)
     except QueryError as error:
         raise MountError(harmless(error.message), Exit.USAGE) from error
-    with opened(store) as its:
+    with opened(store, mask) as its:
         hits = _hits(its, query, count)
         if as_json:
             for hit in hits:
@@ -69,7 +71,8 @@ def _hits(its: Opened, query: Query, count: int) -> list[Hit]:
                 log.info("%s can't be used: %s", its.index_path, error)
     path = os.path.join(its.scratch, "search.sqlite")
     try:
-        return _ask(ThreadStore(root, Spool(its.scratch), index=IndexReader(path)), path, query, count)
+        store = ThreadStore(root, Spool(its.scratch), index=IndexReader(path), mask=its.store.mask)
+        return _ask(store, path, query, count)
     except (sqlite3.Error, OSError) as error:
         raise MountError(f"The texts can't be searched: {harmless(str(error))}.", Exit.FAILED) from error
 
@@ -81,7 +84,7 @@ def _ask(store: ThreadStore, path: str, query: Query, count: int) -> list[Hit]:
     except StoreError as error:
         raise MountError(harmless(error.message), Exit.STORE) from error
     with contextlib.closing(index.connect(path)) as connection:
-        hits = searching.search(connection, store.root, query, count) if total else []
+        hits = searching.search(connection, store.root, query, count, store.mask) if total else []
         missing = total - searching.indexed_threads(connection)
     if missing > 0:
         told = f"{missing} of {total} threads can't be read as a whole, so they were not searched: see rolloutfs check."

@@ -20,13 +20,15 @@ _PIECE = 1 << 20  # bytes read at once
 _ATTEMPTS = 3  # at a log that is being replaced
 
 
-def show(store: str, wanted: str, file: str) -> None:
-    """Write the content to stdout. Raises MountError, OSError."""
+def show(store: str, wanted: str, file: str, *, mask: bool | None = None) -> None:
+    """Write the content to stdout, with secrets masked in a file for people if `mask` or the settings say so. Raises
+    MountError, OSError.
+    """
     view = next((view for view in View if view.value == file.removeprefix("lineage/")), None)
     if view is None:
         names = ", ".join(view.value for view in View)
         raise MountError(f"A thread has no file {quoted(file)}; there are {names}.", Exit.USAGE)
-    with opened(store) as its:
+    with opened(store, mask) as its:
         thread = find(its.store, wanted)
         content = _open(its.store, thread, view)
         try:

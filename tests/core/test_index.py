@@ -40,6 +40,7 @@ class Indexed:
         self.home = home
         self.folder = folder
         self.recalled = 0  # files of which the index had the extents
+        self.together = 0  # the same, of small threads
         self.path = Path(index.place(str(folder / "index"), str(home)))
         self.indexer = Indexer(self.store(), str(self.path))
 
@@ -62,8 +63,13 @@ class Indexed:
         store = self.store()
         said = 0
         for thread in store.thread_ids():
+            together = store.recall_all(thread)
             for view, outline in store.outlines(thread).items():
                 made = store.project(thread, view)
+                if view in together:
+                    assert content(store, together[view]) == content(store, made)
+                    assert lasting(together[view].basis) == lasting(made.basis)
+                    self.together += 1
                 recalled = store.recall(thread, view)
                 assert recalled is None or content(store, recalled) == content(store, made)
                 self.recalled += recalled is not None
@@ -190,6 +196,20 @@ CHANGES: dict[str, Callable[[Path], None]] = {
     "rows: gone": lambda home: _rows(home, "DELETE FROM threads"),
     "database gone": _lose_database,
 }
+
+
+@pytest.mark.parametrize("change", ["nothing", "append", "cut", "replace", "rewrite", "twin"])
+def test_small_threads(indexed: Indexed, change: str) -> None:
+    """Of small threads the derived files themselves are kept, in one piece, and hold for as long."""
+    CHANGES[change](indexed.home)
+    said = indexed.check()
+    assert indexed.together == said > 0 or change != "nothing"
+    for damage in ("substr(data, 1, length(data) - 1) || x'00'", "x''", "17"):
+        with closing(sqlite3.connect(indexed.path)) as connection, connection:
+            connection.execute(f"UPDATE extents SET data = {damage}")
+        indexed.together = 0
+        indexed.check()
+        assert indexed.together == 0
 
 
 @pytest.mark.parametrize("change", ["nothing", "append", "cut", "replace", "rewrite", "twin"])

@@ -303,6 +303,7 @@ async def read(self, fh, off, size):
         await trio.sleep_forever()
     return await answered(self, fh, off, size)
 operations.Operations.read = read
+operations.Operations.read_now = lambda *_: None
 """
 _READ_AT_THE_END = (
     "import os, sys; os.pread(os.open(sys.argv[1], os.O_RDONLY), 4096, os.stat(sys.argv[1]).st_size - 4096)"

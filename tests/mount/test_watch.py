@@ -64,6 +64,9 @@ def test_growth(lab: Lab, threads: list[str]) -> None:
 def test_a_listing_is_of_its_own_moment(lab: Lab, threads: list[str]) -> None:
     """What comes with the names of a folder that was opened long ago is no older than the reading of it."""
     folder = os.open(lab.thread(threads[0]), os.O_RDONLY | os.O_DIRECTORY)
+    before = os.stat(VIEW, dir_fd=folder).st_size
+    lab.sample.append(threads[0], "of a thread that goes on")
+    until(lambda: os.stat(VIEW, dir_fd=folder).st_size > before, "it does")
     try:
         for number in range(20):
             before = os.stat(VIEW, dir_fd=folder).st_size

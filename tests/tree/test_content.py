@@ -18,6 +18,7 @@ from threadstore.extents import ExtentsBuilder, Source
 from threadstore.projection import Projection
 
 from rolloutfs import inodes
+from rolloutfs.attributes import Clock, Describer
 from rolloutfs.content import Announced
 from rolloutfs.fds import OpenFiles
 from rolloutfs.readers import Derived, Version, reader
@@ -328,3 +329,31 @@ async def test_one_damaged_thread_does_not_touch_another(sample: SampleStore, pl
 def test_columns_stay_small() -> None:
     """A piece costs some 24 bytes; the bound on projections counts on it."""
     assert sum(array(code).itemsize for code in "IHQQ") <= 24
+
+
+async def test_what_is_told_of_all_files_of_a_thread_is_what_is_told_of_each(sample: SampleStore, plant: Plant) -> None:
+    """But for one that is open, or was shown under another number; and nothing when the log has changed."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    contents, store = planted.contents, planted.store
+    clock = Clock(store, StoreFiles(store.root))
+    describer = Describer(store, StoreFiles(store.root), planted.tree, contents, clock)
+    views = planted.tree.views(thread)
+    assert describer.glance_all(thread, views) == []  # nothing is computed
+    for node in views:
+        await contents.measure(node.ino, node)
+    told = {one.ino: one for one in describer.glance_all(thread, views)}
+    assert told == {node.ino: describer.glance(node) for node in views}
+    handle = await planted.open(f"threads/{thread}/effective_history.jsonl")
+    replaced = await planted.open(f"threads/{thread}/turns.jsonl")
+    assert {one.ino for one in describer.glance_all(thread, views)} == told.keys() - {views[0].ino, views[5].ino}
+    sample.replace(thread, "other", "words")
+    assert describer.glance_all(thread, views) == []
+    for node in views:
+        await contents.settle(node)
+        await contents.measure(contents.inode(node), node)
+    contents.release(handle)
+    again = {one.ino: one for one in describer.glance_all(thread, views)}
+    assert again == {node.ino: describer.glance(node) for node in views if node.ino in again}
+    assert views[5].ino not in again
+    contents.release(replaced)

@@ -105,3 +105,26 @@ async def test_closing_answers_what_waits() -> None:
         await trio.testing.wait_all_tasks_blocked()
         pool.close()
     assert codes == [errno.EIO, errno.EIO]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_worker_ahead_of_need_is_started_when_nobody_asks(autojump_clock: Any, waits: bool) -> None:
+    """Not while requests keep coming, unless somebody waits for it."""
+    context = FakeContext()
+    pool = pool_of(context)
+    end = trio.current_time() + 10
+
+    def requests() -> int:
+        return int(min(trio.current_time(), end) * 1000)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(pool.warm, requests)
+        await trio.sleep(5)
+        assert context.jobs == 0
+        if waits:
+            nursery.start_soon(pool.run, answer, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            assert context.jobs == 1
+        await trio.sleep(10)
+        assert context.jobs == 1
+        context.release.set()

@@ -1,0 +1,116 @@
+"""Answers to READDIRPLUS where the kernel keeps the names of folders (`gate`), and what may be kept.
+
+A listing is a snapshot with a number, which is a part of each position in it: what one program reads in several pieces
+has every name once, and pieces of two snapshots never come together in the kernel's cache, which takes a piece only if
+it begins where the last one ended.
+
+The kernel has a listing as a whole when the answer to the last READDIR has come, an empty one; what it was told before
+that is in its pages by then. So before that answer it is made to drop these pages if the listing is no longer right,
+or is about something of which no event tells. An event after it does the same. No listing is empty, so that there is
+a page to be dropped: "." and ".." are always there.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from rolloutfs.attributes import Attributes
+from rolloutfs.tree import Kind, Listing, Node
+
+STREAMS: Final = 1024  # listings that were begun and not finished
+DOTS: Final = 2  # positions before the first name
+_SHIFT: Final = 32  # bits of a position in a listing
+_POSITION: Final = (1 << _SHIFT) - 1
+_SERIALS: Final = 1 << 30  # a position must be positive for lseek(2)
+_BLANK: Final = bytes(128)
+_DIRECTORY: Final = 4  # DT_DIR
+
+#: Whose names follow from the rollouts of one thread and from the links between threads, of which events tell.
+KEPT: Final = frozenset({Kind.THREAD, Kind.ROLLOUTS, Kind.LINEAGE, Kind.FORKS, Kind.AGENTS})
+#: Those of them that also follow from the links.
+LINKED: Final = frozenset({Kind.LINEAGE, Kind.FORKS, Kind.AGENTS})
+
+# fuse_entry_out with its fuse_attr, and fuse_dirent, in linux/fuse.h
+_ENTRY = struct.Struct("=QQQQIIQQQQQQIIIIIIIIII")
+_DIRENT = struct.Struct("=QQII")
+_NS: Final = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Stream:
+    """A listing that is being read. `changed` says that something has happened since that it may not show."""
+
+    serial: int
+    folder: Node
+    listing: Listing
+    changed: bool = False
+
+    def position(self, number: int) -> int:
+        """The offset behind entry `number`."""
+        return self.serial << _SHIFT | number
+
+
+class Streams:
+    """Listings that were begun and not read to their end, by their numbers; the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, Stream] = {}
+        self._last = 0
+
+    def begin(self, folder: Node, listing: Listing) -> Stream:
+        """Someone reads a folder from its beginning, or from where nobody knows any more."""
+        self._last = self._last % _SERIALS + 1
+        stream = self._streams[self._last] = Stream(self._last, folder, listing)
+        if len(self._streams) > STREAMS:
+            del self._streams[next(iter(self._streams))]
+        return stream
+
+    def find(self, offset: int, inode: int) -> Stream | None:
+        """The one that goes on at an offset."""
+        stream = self._streams.get(offset >> _SHIFT)
+        return stream if stream is not None and stream.folder.ino == inode else None
+
+    def end(self, stream: Stream) -> None:
+        """It was read to its end."""
+        self._streams.pop(stream.serial, None)
+
+    def note(self) -> None:
+        """Something has happened that listings may not show."""
+        for stream in self._streams.values():
+            stream.changed = True
+
+
+def number_at(offset: int) -> int:
+    """How many entries lie before an offset."""
+    return offset & _POSITION
+
+
+def packed(told: Attributes, uid: int, gid: int, block: int) -> bytes:
+    """Attributes as a READDIRPLUS gives them."""
+    mtime, mtime_ns = divmod(told.mtime_ns, _NS)
+    ctime, ctime_ns = divmod(told.ctime_ns, _NS)
+    mtime, ctime = mtime & 0xFFFFFFFFFFFFFFFF, ctime & 0xFFFFFFFFFFFFFFFF  # signed in the kernel's eyes
+    entry, attr = int(told.entry_seconds), int(told.attr_seconds)
+    return _ENTRY.pack(
+        *(told.ino, 0, entry, attr, int((told.entry_seconds - entry) * _NS), int((told.attr_seconds - attr) * _NS)),
+        *(told.ino, told.size, (told.size + 511) // 512, mtime, mtime, ctime, mtime_ns, mtime_ns, ctime_ns),
+        *(told.mode, told.nlink, uid, gid, 0, block, 0),
+    )
+
+
+def is_lasting(entry: bytes) -> bool:
+    """True for attributes that the kernel may keep for a while."""
+    return entry[24:32] != _BLANK[:8]
+
+
+def directory_entry(name: bytes, ino: int, offset: int, entry: bytes) -> bytes:
+    """One name of an answer."""
+    kind = int.from_bytes(entry[101:102], "little") >> 4  # the upper bits of the mode
+    return b"".join((entry, _DIRENT.pack(ino, offset, len(name), kind), name, _BLANK[: -len(name) % 8]))
+
+
+def dot(name: bytes, ino: int, offset: int) -> bytes:
+    """The folder itself, or the one that it is in, without attributes: the kernel knows them."""
+    return b"".join((_BLANK, _DIRENT.pack(ino, offset, len(name), _DIRECTORY), name, _BLANK[: -len(name) % 8]))
