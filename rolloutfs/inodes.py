@@ -16,18 +16,16 @@ the store's files) are remembered while the kernel knows them, and dropped when 
 from __future__ import annotations
 
 import os
-from array import array
-from bisect import bisect_left
 from collections.abc import Callable
 from hashlib import blake2b
-from itertools import compress
 from typing import Generic, TypeVar
+
+from rolloutfs.numbered import Numbered
 
 DYNAMIC = 0xFF
 EPOCHS = 256
 _HASH_BITS = 47
 _EPOCH_MASK = 0xFF00
-_RECENT = 1024  # threads that are kept in a dictionary in any case
 
 N = TypeVar("N")
 
@@ -59,21 +57,18 @@ def digest(key: str, probe: int = 0) -> int:
 
 
 class ThreadNumbers:
-    """Digests of thread ids, both ways. Most of many are in two arrays, sorted by digest, which take a sixth of what a
-    dictionary takes; those that came lately are in one.
+    """Digests of thread ids, both ways.
 
-    Invariants: a digest is in `_digests` or in `_recent`, with its thread, exactly when it was answered for that thread
-    and the thread was not forgotten since; the thread at the place of a forgotten one is empty. `_wanted` are digests
-    that several threads would have had, of which nothing is forgotten. `_last` is what was asked for last, and holds.
+    Invariants: a digest is in `_ids`, with its thread, exactly when it was answered for that thread and the thread was
+    not forgotten since. `_wanted` are digests that several threads would have had, of which nothing is forgotten.
+    `_last` is what was asked for last, and holds.
     """
 
-    __slots__ = ("_digest", "_digests", "_last", "_recent", "_threads", "_wanted")
+    __slots__ = ("_digest", "_ids", "_last", "_wanted")
 
     def __init__(self, digest: Callable[[str, int], int] = digest) -> None:
         self._digest = digest
-        self._digests = array("Q")
-        self._threads: list[str] = []
-        self._recent: dict[int, str] = {}
+        self._ids: Numbered[str] = Numbered()
         self._wanted: set[int] = set()
         self._last = (-1, "")
 
@@ -82,11 +77,11 @@ class ThreadNumbers:
         probe = 0
         while True:
             number = self._digest(thread_id, probe)
-            known = self._find(number)
+            known = self._ids.get(number)
             if known == thread_id:
                 return number
-            if number and not known:
-                self._put(number, thread_id)
+            if number and known is None:
+                self._ids.put(number, thread_id)
                 return number
             if number:
                 self._wanted.add(number)
@@ -97,52 +92,19 @@ class ThreadNumbers:
         thread has taken that meanwhile.
         """
         number = self._digest(thread_id, 0)
-        if self._find(number) == thread_id and number not in self._wanted:
+        if self._ids.get(number) == thread_id and number not in self._wanted:
             self._last = (-1, "")
-            if self._recent.pop(number, None) is None:
-                self._threads[bisect_left(self._digests, number)] = ""
+            self._ids.drop(number)
 
     def thread(self, number: int) -> str:
         """The thread that was given this digest; KeyError when there is none."""
         if self._last[0] == number:
             return self._last[1]
-        thread = self._find(number)
-        if not thread:
+        thread = self._ids.get(number)
+        if thread is None:
             raise KeyError(number)
         self._last = number, thread
         return thread
-
-    def _find(self, number: int) -> str:
-        """The thread of a digest; empty when there is none."""
-        known = self._recent.get(number)
-        if known is not None or not self._digests:
-            return known or ""
-        at = bisect_left(self._digests, number)
-        return self._threads[at] if at < len(self._digests) and self._digests[at] == number else ""
-
-    def _put(self, number: int, thread_id: str) -> None:
-        at = bisect_left(self._digests, number)
-        if at < len(self._digests) and self._digests[at] == number:  # the place of one that was forgotten
-            self._threads[at] = thread_id
-            return
-        self._recent[number] = thread_id
-        if len(self._recent) > _RECENT + len(self._digests) // 8:
-            self._merge()
-
-    def _merge(self) -> None:
-        digests, threads, start = array("Q"), list[str](), 0
-        for number in sorted(self._recent):
-            end = bisect_left(self._digests, number, start)
-            digests += self._digests[start:end]
-            threads += self._threads[start:end]
-            digests.append(number)
-            threads.append(self._recent[number])
-            start = end
-        digests += self._digests[start:]
-        threads += self._threads[start:]
-        if "" in threads:
-            digests, threads = array("Q", compress(digests, threads)), list(filter(None, threads))
-        self._digests, self._threads, self._recent = digests, threads, {}
 
 
 class Keys(Generic[N]):
@@ -176,7 +138,7 @@ class DynamicNumbers(Generic[N]):
     def __init__(self, digest: Callable[[str, int], int] = digest, keys: Keys[N] | None = None) -> None:
         self._digest = digest
         self._keys = keys if keys is not None else Keys[N]()
-        self._known: dict[int, bytes | str] = {}
+        self._known: Numbered[bytes | str] = Numbered()
         self._counts: dict[int, int] = {}
         self._nodes: dict[int, N] = {}
         self._unused: list[int] = []
@@ -193,7 +155,7 @@ class DynamicNumbers(Generic[N]):
                 if known is None:
                     shared = self._keys.shared(key)
                     is_told = shared is not None and self._told(ino, shared) == key
-                    self._known[ino] = shared if shared is not None and is_told else os.fsencode(key)
+                    self._known.put(ino, shared if shared is not None and is_told else os.fsencode(key))
                     self._counts[ino] = 0
                     self._unused.append(ino)
                     self._sweep()
@@ -243,7 +205,7 @@ class DynamicNumbers(Generic[N]):
 
     def _count(self, number: int, more: int) -> int:
         """How often the kernel has been told of a number, after `more`; 0 for one that isn't known."""
-        if number not in self._known:
+        if self._known.get(number) is None:
             return 0
         lookups = max(self._counts.get(number, 1) + more, 0)
         if lookups == 1:
@@ -253,8 +215,9 @@ class DynamicNumbers(Generic[N]):
         return lookups
 
     def _drop(self, number: int) -> None:
-        for kept in (self._known, self._counts, self._nodes):
-            kept.pop(number, None)
+        self._known.drop(number)
+        self._counts.pop(number, None)
+        self._nodes.pop(number, None)
 
     def _sweep(self) -> None:
         """Drop old entries that were numbered (in a snapshot of a folder, say) but never handed out."""

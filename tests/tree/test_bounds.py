@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,19 @@ from threadstore.spines import Spine
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import attributes, backlog, control, engine, indexing, inodes, journal, operations, tree, worker
+from rolloutfs import (
+    attributes,
+    backlog,
+    control,
+    engine,
+    indexing,
+    inodes,
+    journal,
+    numbered,
+    operations,
+    tree,
+    worker,
+)
 from rolloutfs.answers import Kept
 from rolloutfs.backlog import Backlog, Todo
 from rolloutfs.engine import Engine
@@ -24,6 +37,7 @@ from rolloutfs.heirs import Heirs
 from rolloutfs.indexing import Indexing
 from rolloutfs.journal import Journal
 from rolloutfs.notices import Notices
+from rolloutfs.numbered import Numbered
 from rolloutfs.operations import Operations
 from rolloutfs.pool import open_pool
 from rolloutfs.readers import Literal
@@ -135,11 +149,43 @@ def test_a_number_that_others_wanted_stays() -> None:
         alone.thread(number)
 
 
+@given(st.lists(st.tuples(st.integers(0, 60), st.none() | st.integers(0, 9)), max_size=300), st.integers(1, 20))
+def test_a_mapping_of_numbers(steps: list[tuple[int, int | None]], recent: int) -> None:
+    """It is as a dictionary, whatever comes and goes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numbered, "RECENT", recent)
+        mapping, expected = Numbered[int](), dict[int, int]()
+        for number, value in steps:
+            number <<= 58
+            if value is None:
+                mapping.drop(number)
+                expected.pop(number, None)
+            else:
+                mapping.put(number, value)
+                expected[number] = value
+            assert len(mapping) == len(expected)
+            assert mapping.get(number) == expected.get(number)
+        assert [mapping.get(number << 58) for number in range(61)] == [
+            expected.get(number << 58) for number in range(61)
+        ]
+
+
+def test_a_mapping_of_very_many_numbers_is_small() -> None:
+    """A dictionary takes 100 bytes for each, with the number; this takes the two arrays."""
+    mapping = Numbered[str]()
+    for number in range(200_000):
+        mapping.put((number * 2654435761 % (1 << 32)) << 31, "")
+    assert len(mapping) == 200_000
+    assert len(mapping._recent) < 200_000 / 10
+    sizes = sys.getsizeof(mapping._numbers), sys.getsizeof(mapping._values), sys.getsizeof(mapping._recent)
+    assert sum(sizes) < 30 * 200_000
+
+
 @given(st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=200))
 def test_numbers_of_threads_in_any_order(steps: list[tuple[int, bool]]) -> None:
     """However many there are, and whoever was forgotten meanwhile: each number is that of one thread."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inodes, "_RECENT", 4)
+        patch.setattr(numbered, "RECENT", 4)
         numbers = inodes.ThreadNumbers(lambda key, probe: (int(key) // 3 * 7 + probe) % 211)
         known: dict[str, int] = {}
         for number, is_asked in steps:
@@ -148,7 +194,7 @@ def test_numbers_of_threads_in_any_order(steps: list[tuple[int, bool]]) -> None:
                 known[thread] = known.get(thread) or numbers.of(thread)
             else:
                 numbers.forget(thread)
-                if numbers._find(known.get(thread, 0)) != thread:
+                if numbers._ids.get(known.get(thread, 0)) != thread:
                     known.pop(thread, None)
         assert len(set(known.values())) == len(known)
         for thread, number in known.items():
