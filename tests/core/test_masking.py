@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import random
 import subprocess
 import sys
@@ -42,10 +41,13 @@ AROUND = (
     ),
     *("{} # gitleaks:allow", "{} {}", "{}\n{}", "{},{}", "x\n\n  ```text\n  {}\n  ```\n\nx", "+{}\n-{}\n"),
 )
+_CHANCE = random.Random("prose")  # the same in each process that collects the tests
 PROSE = [
-    f"commit {os.urandom(20).hex()}\nAuthor: A. Person <a@example.com>",
-    f"thread {uuid.uuid4()} of session {uuid.uuid4()}, request_id: {uuid.uuid4()}",
-    f"sha256:{os.urandom(32).hex()} and integrity sha512-{base64.b64encode(os.urandom(64)).decode()}",
+    f"commit {_CHANCE.randbytes(20).hex()}\nAuthor: A. Person <a@example.com>",
+    "thread {} of session {}, request_id: {}".format(
+        *(uuid.UUID(bytes=_CHANCE.randbytes(16), version=4) for _ in "123")
+    ),
+    f"sha256:{_CHANCE.randbytes(32).hex()} and integrity sha512-{base64.b64encode(_CHANCE.randbytes(64)).decode()}",
     "The password is wrong; a bearer token is needed, and the secret key: see --token and `api_key=os.environ[...]`.",
     "https://example.com:8080/path?x=1 ssh://git@github.com/a/b.git mailto:a@b.example user@host:22",
     "def ask(self, token: str, password: str = get_password(user1)) -> SecretKeyOfTheThing2: ...",
