@@ -94,9 +94,17 @@ def _given(words: list[str]) -> list[str]:
 
 
 def _server_of(place: str, servers: dict[int, list[str]]) -> Server | None:
-    for pid, given in servers.items():
-        if any(_is_same(word, place) for word in given):
-            return Server(pid, _since(pid))
+    """The process that was told to mount there. A relative word may mean many places, so it counts only where no other
+    process was told this one, and no two may mean it.
+    """
+    for is_exact in (True, False):
+        found = [
+            pid
+            for pid, given in servers.items()
+            if any(os.path.isabs(word) is is_exact and _is_same(word, place) for word in given)
+        ]
+        if found:
+            return Server(found[0], _since(found[0])) if is_exact or len(found) == 1 else None
     return None
 
 

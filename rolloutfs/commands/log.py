@@ -48,7 +48,7 @@ def log(store: str, wanted: str | None, *, as_json: bool, dropped: bool = False,
             say(json_line(turn))
     elif turns:
         show(_COLUMNS, map(_row, turns))
-    else:
+    elif not dropped:
         say("The thread has no turns.", is_error=True)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from threadstore import index, indexing, lines, passes, projector
-from threadstore.index import IndexReader, unpacked_extents
+from threadstore.index import IndexReader, unpacked_extents, unpacked_together
 from threadstore.indexing import Indexer
 from threadstore.parts import Part
 from threadstore.spool import Spool
@@ -70,13 +70,15 @@ def _rows(connection: sqlite3.Connection, table: str) -> list[tuple[object, ...]
     names = [name for name in names if (table, name) != ("texts", "id")]
     rows: list[tuple[object, ...]] = connection.execute(f"SELECT {', '.join(names)} FROM {table}").fetchall()
     if table == "extents":
-        return [(thread, file, _extents(data)) for thread, file, data in rows]
+        return [(thread, file, _extents(file, data)) for thread, file, data in rows]
     if table == "parts":  # two packed ones of the same part may differ
         return [(thread, key, Part(*passes.unpacked(data))) for thread, key, data in rows]
     return rows
 
 
-def _extents(data: object) -> bytes | None:
+def _extents(file: object, data: object) -> object:
+    if file == index.ALL:
+        return {view: extents.to_bytes() for view, extents in unpacked_together(data).items()}
     extents = unpacked_extents(data)
     return None if extents is None else extents.to_bytes()
 
