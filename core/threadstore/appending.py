@@ -56,13 +56,14 @@ class Appender:
                 folder=folder,
             )
             try:
-                recorder.append(records)
-                recorder.barrier()
+                try:
+                    recorder.append(records)
+                    recorder.barrier()
+                finally:
+                    recorder.abandon()
             except Exception:
-                recorder.abandon()
                 _cut_back(folder, name, size, recorder.handed)
                 raise
-            recorder.abandon()
         return rollout.plain_path
 
     def rehearse(self, rollout: RolloutFile) -> None:
