@@ -25,7 +25,7 @@ Exit codes:
   5  FUSE can't be used here       130  interrupted by Ctrl-C or a signal
   6  a dead mount is in the way
 """
-_EPILOG = f"""\
+_EXAMPLES = """\
 \b
 Examples:
   rolloutfs demo                       a sample store, and what to try in it
@@ -35,7 +35,16 @@ Examples:
   rolloutfs umount ~/threads
   rolloutfs fork THREAD before -1      control files, without a mount
   rolloutfs search flaky test          what was said, in all threads
-{_CODES}"""
+"""
+_EPILOG = f"{_EXAMPLES}{_CODES}"
+_THREADS = """
+\b
+THREAD is any of these; where it means several, they are told, no more:
+  01a22938            an id, or the beginning of one
+  "release notes"     a name, or first words as ls shows them
+  fix_tests-12345678  the name of a link in a view of a mount, or its end
+  . recent/LINK       a path into a mount; without --store its store is meant
+"""
 _FORK = f"""\
 \b
 Examples:
@@ -108,7 +117,9 @@ class _Commands(click.Group):
             return super().main(*args, **more)
 
 
-@click.group(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands, epilog=f"{_EXAMPLES}{_THREADS}{_CODES}", context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, "--version", prog_name="rolloutfs")
 def main() -> None:
     """A coding agent's threads, mounted as files: ls, cat, grep, tail -f, jq and diff are the user interface."""
@@ -250,7 +261,8 @@ _NUMBERS = {"ignore_unknown_options": True}  # so that -1 is a turn
 @_STORE
 @_DRY_RUN
 def fork_command(thread: str, words: tuple[str, ...], store: str | None, dry_run: bool) -> None:
-    """Make a new thread from THREAD (an id, the beginning of one, or a name) and print the answer, JSON on one line.
+    """Make a new thread from THREAD (an id, a name, a path: see rolloutfs --help) and print the answer, JSON on one
+    line.
 
     TURN is a turn id, the beginning of one, a number in turns.jsonl (1 is the first that counts), or -1 for the last.
     """
@@ -268,8 +280,8 @@ def fork_command(thread: str, words: tuple[str, ...], store: str | None, dry_run
 @_STORE
 @_DRY_RUN
 def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_run: bool) -> None:
-    """Let THREAD (an id, the beginning of one, or a name) go on from before a turn, and print the answer, JSON on one
-    line.
+    """Let THREAD (an id, a name, a path: see rolloutfs --help) go on from before a turn, and print the answer, JSON on
+    one line.
 
     TURN is a turn id, the beginning of one, a number in turns.jsonl (1 is the first that counts), or -1 for the last.
     undo goes on from where the thread was before the last revert.
@@ -287,8 +299,8 @@ def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_r
 def compact_command(
     thread: str, file: IO[bytes] | None, recent: bool, auto: bool, store: str | None, dry_run: bool
 ) -> None:
-    """Make the summary in FILE (- is stdin) the model's memory of THREAD (an id, the beginning of one, or a
-    name), and print the answer, JSON on one line.
+    """Make the summary in FILE (- is stdin) the model's memory of THREAD (an id, a name, a path: see
+    rolloutfs --help), and print the answer, JSON on one line.
 
     What FILE says is read as in the control file: a JSON object is a request, any other text the summary.
     """
@@ -349,10 +361,10 @@ def _operate(file: str, thread: str, payload: Callable[[], bytes], store: str | 
     """Do what a write to a control file would do; the answer goes to stdout, a reason to stderr."""
 
     def run() -> None:
-        from rolloutfs import command
+        from rolloutfs import command, meant
 
         try:
-            command.operate(store or default_store(), file, thread, payload(), click.echo, dry_run=dry_run)
+            command.operate(meant.store_of(store, thread), file, thread, payload(), click.echo, dry_run=dry_run)
         except (MountError, click.ClickException):
             raise
         except Exception as error:

@@ -24,7 +24,7 @@ from rolloutfs.errors import Exit, MountError
 from rolloutfs.handles import compact_with
 from rolloutfs.invocation import let_go_of_stdout
 from rolloutfs.journal import Journal
-from rolloutfs.naming import UnnamedError, find
+from rolloutfs.meant import UnnamedError, find
 from rolloutfs.perform import Result, failure, internal, perform, refusal, with_word
 from rolloutfs.summarizer import Summarizer
 

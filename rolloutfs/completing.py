@@ -17,14 +17,15 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 
 
 def complete_thread(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ids and names that begin so. Never fails: whoever presses Tab wants no error."""
+    """Ids and names that begin so, else files where a path is typed. Never fails: who presses Tab wants no error."""
     from rolloutfs.invocation import default_store
 
     try:
         found = _found(context.params.get("store") or default_store(), incomplete)
-        return [CompletionItem(value) for value in dict.fromkeys(found)]
+        items = [CompletionItem(value) for value in dict.fromkeys(found)]
     except Exception:  # noqa: BLE001  a shell shows nothing else than completions
-        return []
+        items = []
+    return items or [CompletionItem(incomplete, type="file")] * ("/" in incomplete)
 
 
 def _found(store: str, incomplete: str) -> Iterator[str]:

@@ -85,7 +85,8 @@ Examples:
   rolloutfs ls --json -n 1 | jq -r .thread_id
 
 LAST is the time of the last record; WHERE the branch, or the folder where there is none; NAME the thread's name, or
-its first words. Output that goes elsewhere than to a terminal is not cut to its width.
+its first words; other commands take either for THREAD. Output that goes elsewhere than to a terminal is not cut to its
+width.
 
 Exit codes: 0 done; 3 there is no store.
 """
@@ -130,12 +131,13 @@ such thread, or several; 9 the file can't be given.
 @STORE
 @_MASK
 def show_command(thread: str, file: str, store: str | None, mask_secrets: bool | None) -> None:
-    """Print FILE of THREAD (an id, the beginning of one, or a name), byte for byte as a mount has it."""
+    """Print FILE of THREAD (an id, a name, a path: see rolloutfs --help), byte for byte as a mount has it."""
 
     def run() -> Exit | None:
         from rolloutfs.commands.show import show
+        from rolloutfs.meant import store_of
 
-        show(store or default_store(), thread, file, mask=mask_secrets)
+        show(store_of(store, thread), thread, file, mask=mask_secrets)
         return None
 
     answer(run)
@@ -165,14 +167,15 @@ Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several; 
 def log_command(thread: str | None, store: str | None, dropped: bool, as_json: bool, mask_secrets: bool | None) -> None:
     """List the turns of THREAD, the newest first: number, status, time, duration, tokens, first words.
 
-    THREAD is an id, the beginning of one, or a name; without it, the one in whose folder of a mount this is, else
-    the last thread that worked in the current folder or above it.
+    THREAD is an id, a name or a path (see rolloutfs --help); without it, the one in whose folder of a mount this is,
+    else the last thread that worked in the current folder or above it.
     """
 
     def run() -> Exit | None:
         from rolloutfs.commands.log import log
+        from rolloutfs.meant import store_of
 
-        log(store or default_store(), thread, as_json=as_json, dropped=dropped, mask=mask_secrets)
+        log(store_of(store, thread), thread, as_json=as_json, dropped=dropped, mask=mask_secrets)
         return None
 
     answer(run)
@@ -184,9 +187,11 @@ Examples:
   cd "$(rolloutfs path)"  the last thread of this folder
   jq . "$(rolloutfs path 01a22938)/thread.json"
   rolloutfs path "release notes" --mountpoint ~/threads
+  ls "$(rolloutfs path ~/threads/recent/LINK)"
 
 Mounts of other stores are left out, also when they have the thread, as that of a backup may. Of several mounts of STORE
-the oldest that answers is taken. With --mountpoint alone STORE is what is mounted there.
+the oldest that answers is taken. With --mountpoint alone STORE is what is mounted there; a path into a mount is one of
+that mount.
 
 Exit codes: 0 done; 3 there is no store; 4 nothing is mounted there, or it doesn't answer; 8 there is no such thread,
 or several.
@@ -200,8 +205,8 @@ or several.
 def path_command(thread: str | None, mountpoint: str | None, store: str | None) -> None:
     """Print the folder of a thread in a mount that is mounted now.
 
-    The thread is named by its id, the beginning of that, or its name; without any it is the one in whose folder of a
-    mount this is, else the last one that worked in the current folder or above it.
+    The thread is named by its id, a name or a path (see rolloutfs --help); without any it is the one in whose folder of
+    a mount this is, else the last one that worked in the current folder or above it.
     """
 
     def run() -> Exit | None:
@@ -273,7 +278,8 @@ Examples:
   rolloutfs tree --json | jq -c 'select(.how == "fork")'
 
 Archived threads are marked and dimmed. "after turn 3" is the last turn that a fork has in common with what it was made
-from. --json has an object for each thread; "above" is the thread that it came from.
+from. --json has an object for each thread, with the same members as in ls where they mean the same; "above" is the
+thread that it came from.
 
 Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several.
 """
@@ -284,14 +290,15 @@ Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several.
 @STORE
 @_JSON
 def tree_command(thread: str | None, store: str | None, as_json: bool) -> None:
-    """Show the family of THREAD (an id, the beginning of one, or a name), or all families of the store, as a tree:
+    """Show the family of THREAD (an id, a name, a path: see rolloutfs --help), or all families of the store, as a tree:
     generations, forks and where they begin, agents.
     """
 
     def run() -> Exit | None:
         from rolloutfs.commands.tree import tree
+        from rolloutfs.meant import store_of
 
-        tree(store or default_store(), thread, as_json=as_json)
+        tree(store_of(store, thread), thread, as_json=as_json)
         return None
 
     answer(run)

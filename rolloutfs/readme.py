@@ -110,7 +110,8 @@ Folders of links into threads/, of the threads that a person started:
 TIME is that of the beginning, like 2026-11-29T21-31-05, in UTC unless the mount was given a --zone. In names of links
 blanks and what a shell would stumble over are `_`; where several in a folder would be the same, all of these end in a
 part of the id. A name changes only with its thread. The folders of by-cwd, by-branch and by-model are called as the
-thread has it, blanks, quotes and all: quote them.
+thread has it, blanks, quotes and all: quote them. Commands take the name of a link, or its path, for its thread:
+`rolloutfs log recent/…`, and `rolloutfs log .` in the folder of a thread.
 
 Never let a program follow links from a view or the root: not tar -h, cp -rL, rsync -L, grep -R, find -L. The links in
 lineage/ lead from thread to thread in circles, so each thread is met again by every way that leads to it, practically

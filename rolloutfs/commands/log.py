@@ -12,7 +12,7 @@ from threadstore.store import ThreadStore
 from rolloutfs.commands.opened import opened
 from rolloutfs.commands.times import amount, duration, local
 from rolloutfs.harmless import json_line
-from rolloutfs.naming import find
+from rolloutfs.meant import find
 from rolloutfs.table import Column, Row, say, show
 
 Json = dict[str, Any]

@@ -9,13 +9,13 @@ import threading
 
 import click
 
-from rolloutfs import mounttable
+from rolloutfs import mounttable, places
 from rolloutfs.commands.opened import opened
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.harmless import harmless, quoted
-from rolloutfs.invocation import default_store
+from rolloutfs.meant import begun, find, store_of
 from rolloutfs.mounttable import Mount
-from rolloutfs.naming import begins, begun, find
+from rolloutfs.naming import begins
 from rolloutfs.serving import PATIENCE
 
 _LONG = PATIENCE * 10  # seconds for a mount that reads a large store only now
@@ -24,11 +24,13 @@ _ID = re.compile(r"[0-9A-Fa-f-]{4,36}")  # of an id, or of its beginning
 
 def path(store: str | None, wanted: str | None, mountpoint: str | None) -> None:
     """Print the folder, in the oldest mount of the store that answers; without a store that of the mountpoint is meant,
-    else the default one. Raises MountError.
+    else the one that `store_of` tells. What is a path into a mount is looked for there. Raises MountError.
     """
-    mounts = _mounts(mountpoint)
+    inside = places.of(wanted or "") if store is None and mountpoint is None else None
+    mounts = _mounts(mountpoint if inside is None else inside.mountpoint)
     its = mounts[0].store if mountpoint is not None and store is None else None
-    root = its or os.path.realpath(store or default_store())
+    root = its or os.path.realpath(store_of(store, wanted))
+    wanted = wanted if inside is None else inside.thread
     own = [mount for mount in mounts if mount.store == root]
     listings = {mount.mountpoint: ids for mount in own if (ids := _threads(mount.mountpoint, _LONG)) is not None}
     if own and not listings:

@@ -12,7 +12,7 @@ from rolloutfs.commands.opened import opened
 from rolloutfs.errors import Exit, MountError, UnprintableError
 from rolloutfs.fds import OpenFiles
 from rolloutfs.harmless import harmless, quoted
-from rolloutfs.naming import find
+from rolloutfs.meant import find
 from rolloutfs.readers import Derived, Reader, reader
 from rolloutfs.storefiles import StoreFiles
 

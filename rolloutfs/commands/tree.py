@@ -9,7 +9,8 @@ from threadstore.family import Families, Member, Style, lines, walk
 from rolloutfs.commands.opened import opened
 from rolloutfs.commands.times import amount, local, utc
 from rolloutfs.harmless import json_line
-from rolloutfs.naming import ShortIds, find, newest_first
+from rolloutfs.meant import find
+from rolloutfs.naming import ShortIds, newest_first
 from rolloutfs.table import fit, say, width
 
 Json = dict[str, Any]
@@ -42,9 +43,10 @@ def _document(member: Member, above: Member | None, root: Member) -> Json:
         "agent": None if summary is None else summary.agent,
         "boundary": member.boundary,
         "archived": member.is_archived,
-        "name": member.name or None,
+        "name": None if summary is None else summary.name,
+        "preview": None if summary is None else summary.preview,
         "turns": None if summary is None else summary.turns,
-        "tokens": member.tokens,
+        "own_tokens": None if summary is None else summary.own_tokens,
         "tokens_below": member.below,
         "last_record": utc(member.last_ns / 1e9),
         "generations": [

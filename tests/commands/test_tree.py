@@ -31,12 +31,18 @@ def test_as_the_store_says(name: str, corpus: Corpus, open_store: OpenStore, ask
             document = json.loads(store.rendered(member["thread_id"], View.THREAD))
             assert above == (document["parent"] or document["forked_from"])
             assert member["how"] == ("root" if above is None else "agent" if document["agent"] else "fork")
-            assert member["archived"] == document["archived"]
+            for key in ("archived", "name", "preview"):
+                assert member[key] == document[key]
             assert len(member["generations"]) == len(store.rollouts(member["thread_id"]))
             (selected,) = [one["file"] for one in member["generations"] if one["selected"]]
             assert selected == document["rollout"]["file"]
         ask("index", home)
     assert told[0] == told[1]
+    listed = {one["thread_id"]: one for one in ask("ls", "--all", "-n", "0", "--json", "--store", home).objects}
+    same = told[0][0].keys() & listed[told[0][0]["thread_id"]].keys()
+    assert same >= {"thread_id", "name", "preview", "turns", "own_tokens", "archived", "agent", "last_record"}
+    for member in told[0]:
+        assert {key: member[key] for key in same} == {key: listed[member["thread_id"]][key] for key in same}
     (root,) = [member["root"] for member in told[0] if member["thread_id"] == store.thread_ids()[-1]]
     family = [member for member in told[0] if member["root"] == root]
     assert ask("tree", store.thread_ids()[-1], "--json", "--store", home).objects == family
