@@ -30,7 +30,7 @@ BLOCK = 128 << 10  # bytes that programs are told to read at once
 _ALWAYS_THERE = frozenset(
     {Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.SEARCH}
 )
-_ASKED = frozenset({Kind.SEARCH_PROBLEMS, Kind.FINDINGS, Kind.FINDING, Kind.HITS, Kind.INCOMPLETE})
+_ASKED = frozenset({Kind.SEARCH_PROBLEMS, Kind.FINDINGS, Kind.FINDING, Kind.HITS, Kind.INCOMPLETE, Kind.HINT})
 _SEARCHES = _ASKED | {Kind.SEARCH, Kind.SEARCH_README}
 _SHELVED = frozenset({Kind.SHELF, Kind.SHELF_LINK})
 _EXACT_AT_ONCE = frozenset(

@@ -57,7 +57,7 @@ _ASK_AGAIN = 2.0  # seconds until the index may know more of a thread
 _MOVES = 12  # times that a thread's files may be moved while we look at them
 _ATTEMPTS = 4  # at a content that is replaced again and again while we look
 _PATIENT = 24  # requests that may wait for pages to go, which wait for reads: pyfuse3 takes 99 requests at a time
-_SEARCHES = frozenset({Kind.SEARCH_README, Kind.SEARCH_PROBLEMS, Kind.HITS, Kind.INCOMPLETE})
+_SEARCHES = frozenset({Kind.SEARCH_README, Kind.SEARCH_PROBLEMS, Kind.HITS, Kind.INCOMPLETE, Kind.HINT})
 
 
 class Announced(NamedTuple):

@@ -4,8 +4,8 @@ The query is the folder's name, as one would type it into a search box: `flaky t
 phrase. A name can't hold a slash, so `%2F` stands for one.
 
 The answer is that of `rolloutfs search`, within bounds: on the time that is spent on bringing the index up to date and
-on asking it, and on what is given. Where a bound was reached, or a thread can't be read, `incomplete.json` says so. It
-is there only then.
+on asking it, and on what is given. Where a bound was reached, or a thread can't be read, `incomplete.json` says so;
+where a word looks like a filter that was misspelt, `hint.json` does. They are there only then.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from threadstore.store import ThreadStore
 
 from rolloutfs.backlog import Reached, Todo
 from rolloutfs.control import as_line
-from rolloutfs.harmless import json_line
+from rolloutfs.harmless import harmless, json_line
 
 log = logging.getLogger(__name__)
 
-HITS, INCOMPLETE = "hits.jsonl", "incomplete.json"
+HITS, INCOMPLETE, HINT = "hits.jsonl", "incomplete.json", "hint.json"
 LONGEST = 1000  # characters of a query; the kernel takes names of up to 1024 bytes
 _THREADS = 999  # links in a folder, so that three digits sort them
 _MOST = 5_000  # hits that are given
@@ -60,6 +60,7 @@ class Found(NamedTuple):
     links: tuple[tuple[str, str], ...]
     hits: bytes
     incomplete: bytes | None
+    hint: bytes | None
     newest: int
     reached: Reached
 
@@ -120,7 +121,7 @@ def _find(store: ThreadStore, path: str, query: Query, todo: Todo, zone: tzinfo)
     is_cut = some.is_cut or len(hits) < len(some.hits)
     lacks = _incomplete(reach, len(hits) if is_cut else None)
     newest = int((hits[0].time or 0) * 1000) * 1_000_000 if hits else 0
-    return Found(_links(hits, names, zone), b"".join(map(_line, hits)), lacks, newest, reached)
+    return Found(_links(hits, names, zone), b"".join(map(_line, hits)), lacks, _hint(query), newest, reached)
 
 
 def _catch_up(indexer: Indexer, todo: Todo) -> Reached:
@@ -161,6 +162,11 @@ def _links(hits: list[Hit], names: dict[str, str], zone: tzinfo) -> tuple[tuple[
 
 def _line(hit: Hit) -> bytes:
     return json_line(searching.document(hit)).encode() + b"\n"
+
+
+def _hint(query: Query) -> bytes | None:
+    """What may have been meant otherwise; None for most queries."""
+    return as_line({"because": [harmless(hint) for hint in query.hints]}) if query.hints else None
 
 
 def _incomplete(reach: _Reach, given: int | None) -> bytes | None:

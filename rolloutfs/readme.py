@@ -244,7 +244,8 @@ names of links; `rolloutfs search` takes days of local time. Times in hits.jsonl
 as in a transcript: see "Places" in the README.md above.
 
 A query that can't be understood answers "Invalid argument"; problems.jsonl here says why. When a folder has a file
-incomplete.json, more may be found than is shown; it says why. An answer may be a second old.
+incomplete.json, more may be found than is shown; it says why. One with a file hint.json has a word in it that looks
+like a filter that was misspelt, brnach:main, which was searched for as text. An answer may be a second old.
 """
 
 

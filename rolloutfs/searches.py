@@ -140,6 +140,8 @@ class Searches:
         kinds = {findings.HITS: Kind.HITS}
         if found.incomplete is not None:
             kinds[findings.INCOMPLETE] = Kind.INCOMPLETE
+        if found.hint is not None:
+            kinds[findings.HINT] = Kind.HINT
         names = [*kinds, *(name for name, _ in found.links)]
 
         def node(position: int) -> Node:
@@ -161,7 +163,7 @@ class Searches:
         if node.kind is Kind.SEARCH_PROBLEMS:
             return self.problems()
         found = await self.ask(node.name)
-        content = found.hits if node.kind is Kind.HITS else found.incomplete
+        content = {Kind.HITS: found.hits, Kind.INCOMPLETE: found.incomplete, Kind.HINT: found.hint}[node.kind]
         if content is None:
             raise KeyError(node.name)
         return content

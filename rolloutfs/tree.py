@@ -81,6 +81,7 @@ class Kind(IntEnum):
     FINDING = auto()
     HITS = auto()
     INCOMPLETE = auto()
+    HINT = auto()
     SHELF = auto()
     SHELF_LINK = auto()
 

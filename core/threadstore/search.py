@@ -24,6 +24,7 @@ from datetime import datetime, timedelta, tzinfo
 from heapq import nlargest
 from typing import NamedTuple
 
+from threadstore import misspelt
 from threadstore.errors import StoreError, UnreadableError
 from threadstore.files import open_regular, pread_exactly
 from threadstore.ids import utc
@@ -55,11 +56,12 @@ class QueryError(StoreError):
 class Query:
     """What is searched for: an FTS5 expression (None: any text), conditions on the columns of the index with their
     values by name, and the earliest and latest time (Unix, s; the latest is excluded). `words` are what was typed for
-    the expression.
+    the expression, `hints` sentences about those that nearly are filters.
     """
 
     match: str | None = None
     words: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
     values: tuple[tuple[str, str], ...] = ()
     since: float | None = None
@@ -91,8 +93,9 @@ def parse(arguments: Iterable[str], zone: tzinfo | None = None) -> Query:
     """What the arguments of a command line ask for; days are those of a zone, None: the local one. Raises
     QueryError.
     """
-    query, terms, words = Query(), [], []
+    query, terms, words, hints = Query(), [], [], list[str]()
     for argument in arguments:
+        hints += _hints(argument)
         for name, text, is_prefix in _parts(argument):
             if name is None:
                 terms.append(_term(text, is_prefix=is_prefix))
@@ -103,7 +106,7 @@ def parse(arguments: Iterable[str], zone: tzinfo | None = None) -> Query:
         raise QueryError(f"The query has {len(terms)} words; the most is {_MOST}.")
     if not terms and query == Query():
         raise QueryError("The query is empty: give a word to search for.")
-    return replace(query, match=" AND ".join(terms) or None, words=tuple(words))
+    return replace(query, match=" AND ".join(terms) or None, words=tuple(words), hints=tuple(hints))
 
 
 def parse_line(line: str, zone: tzinfo | None = None) -> Query:
@@ -136,6 +139,15 @@ def _parts(argument: str) -> Iterable[tuple[str | None, str, bool]]:
             if prefix:
                 yield None, name, False
             yield None, quoted, bool(star)
+
+
+def _hints(argument: str) -> Iterable[str]:
+    """What is to be said about an argument's words that nearly are filters, but for what stands in quotation marks."""
+    parts = [part[0] for part in _PART.finditer(argument)] if '"' in argument else [argument]
+    for word in parts:
+        name = misspelt.meant(word, _FILTERS)
+        if name is not None:
+            yield misspelt.hint(word, name)
 
 
 def _part(text: str) -> tuple[str | None, str, bool]:

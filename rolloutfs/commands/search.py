@@ -46,6 +46,8 @@ def search(store: str, words: Sequence[str], count: int, *, as_json: bool, mask:
         query = searching.parse(words)
     except QueryError as error:
         raise MountError(harmless(error.message), Exit.USAGE) from error
+    for hint in query.hints:
+        click.echo(f"rolloutfs: {harmless(hint)}", err=True)
     with opened(store, mask) as its:
         hits = _hits(its, query, count)
         if as_json:

@@ -50,7 +50,16 @@ def test_the_document_about_the_tree() -> None:
     text = TREE.read_text()
     assert text == tree_document()
     views = [view.value for kind in (View, StoreView, FamilyView) for view in kind]
-    names = [*views, *control.FILES, *labels.NAMES, *SHELVES, "hits.jsonl", "incomplete.json", "operations.jsonl"]
+    names = [
+        *views,
+        *control.FILES,
+        *labels.NAMES,
+        *SHELVES,
+        "hits.jsonl",
+        "incomplete.json",
+        "hint.json",
+        "operations.jsonl",
+    ]
     assert [name for name in names if name not in text] == []
     assert {line for line in readme.text().decode().split("\n") if line.startswith("#")} - set(text.split("\n")) == {
         "# Your agent's threads, as files",

@@ -327,3 +327,47 @@ def test_what_is_taken_back_later(size: int, tmp_path: Path, ask: Ask) -> None:
     (store.root / back.name).unlink()
     store.write(again.name, again.turn("g", "needle").data)
     assert effective()[log_thread(2)] == [True, True, True, True]  # what isn't there is not found
+
+
+MISSPELT = {
+    "brnach:main": "branch",
+    "Branch:main": "branch",
+    "branches:x*": "branch",
+    "modle:gpt": "model",
+    "tools:exec": "tool",
+    "knid:user": "kind",
+    'brnach:"my branch"': "branch",
+    "cdw:/repo": "cwd",
+    "snice:2026-11-01": "since",
+    "form:2026-11-01": "since",
+    "after:2026-11-01": "since",
+    "untill:2026-11-01": "until",
+    "before:2026-11-01": "until",
+}
+TEXTS = (
+    *("std::vector", "http://x", "TODO:", "TODO:x", "main.c:12", "a:b", "error:x", "note:see", "user:me", "E:x"),
+    *("brnach::x", "brnach://x", "brnach", '"brnach:main"', '"x brnach:main"', "kind_:x", "font:x", "word:x"),
+)
+
+
+@pytest.mark.parametrize("word", MISSPELT)
+def test_a_misspelt_filter(word: str, sample: SampleStore, ask: Ask) -> None:
+    """It is searched for as text, which is found, and a hint says how the filter is written, and the text."""
+    sample.add(1, f"see {word.replace('*', '')} there")
+    (thread,) = {hit["thread_id"] for hit in ask("search", word, "--json", "--store", sample.root).objects}
+    assert thread == thread_id(1)
+    said = ask("search", "there", word, "--store", sample.root)
+    name, value = MISSPELT[word], word.partition(":")[2]
+    assert said.err == (
+        f"rolloutfs: {word} was searched for as text; the filter would be {name}:{value}. "
+        "In quotation marks it is no filter.\n"
+    )
+    if '"' not in word:
+        assert search.parse([f'"{word}"']).hints == search.parse_line(f'there "{word}"').hints == ()
+    assert search.parse_line(f"there {word}").hints == search.parse([word]).hints
+
+
+@pytest.mark.parametrize("word", TEXTS)
+def test_text_with_colons(word: str) -> None:
+    """It is text, and nothing is said about it."""
+    assert (search.parse([word]).hints, search.parse([word]).where) == ((), ())

@@ -159,6 +159,15 @@ def test_a_wrong_query(query: str, told: str | None, sample_lab: tuple[Lab, list
     assert_harmless(text)
 
 
+def test_a_misspelt_filter(sample_lab: tuple[Lab, list[Said]]) -> None:
+    """Its folder has a file that says so, as large as it is."""
+    folder = sample_lab[0].mountpoint / "search" / "brnach:main"
+    assert os.listdir(folder) == ["hits.jsonl", "hint.json"]
+    told = (folder / "hint.json").read_bytes()
+    assert (folder / "hint.json").stat().st_size == len(told)
+    assert "branch:main" in json.loads(told)["because"][0]
+
+
 def test_hostile_words(lab: Lab) -> None:
     """What was said can't get into the name of a link as it is, nor out of its line in hits.jsonl."""
     lab.sample.add(1, f"needle {HOSTILE} ../../etc")

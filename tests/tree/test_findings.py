@@ -17,7 +17,7 @@ from rolloutfs import findings, readme
 from rolloutfs.backlog import Backlog, Reached, Todo
 from rolloutfs.findings import Found
 from tests.commands.conftest import say
-from tests.tree.sample import SampleStore, sample_store
+from tests.tree.sample import SampleStore, sample_store, thread_id
 
 
 @pytest.fixture
@@ -67,6 +67,18 @@ def test_whole_answers(find: Finder) -> None:
     found = find("needle")
     assert (len(found.links), found.hits.count(b"\n"), found.incomplete) == (5, 10, None)
     assert [name[:4] for name, _ in found.links] == ["001-", "002-", "003-", "004-", "005-"]
+
+
+def test_a_misspelt_filter(find: Finder, sample: SampleStore) -> None:
+    """A folder of a query that has one says so, also in a form that no terminal obeys; no other folder does."""
+    sample.add(30, "needle brnach:main")
+    found = find("needle brnach:main\u202e")
+    assert [thread for _, thread in found.links] == [thread_id(30)]
+    assert found.hint is not None
+    (told,) = json.loads(found.hint)["because"]
+    assert "would be branch:main\\u202e" in told
+    assert find('needle "brnach:main"').hint is None
+    assert find("needle std::vector").hint is None
 
 
 @pytest.mark.parametrize(("bound", "most"), [("_MOST", 4), ("_TEXTS", 4), ("_THREADS", 2)])
