@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from tests.commands.conftest import ask as ask  # a fixture: the command line in
 from tests.mount.clients import LIMIT
 from tests.mount.conftest import Lab
 
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 ROOM = 300_000  # bytes that the archive may have
 
 
@@ -141,6 +144,52 @@ def test_one_that_failed_leaves_nothing(
     assert "No/Where" in ask("demo", folder, code=2).err
     assert folder.exists() != is_new
     assert is_new or os.listdir(folder) == []
+
+
+def run_script(place: Path, *arguments: str, **environment: str) -> str:
+    """What a script of the repository writes, to no terminal; it must succeed."""
+    done = subprocess.run(
+        [place, *arguments],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=LIMIT * 4,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout.decode()
+
+
+def test_the_tour(tmp_path: Path) -> None:
+    """It begins and ends with what it is about, every command of it shows something, and nothing of it is left."""
+    told = run_script(SCRIPTS / "demo", TMPDIR=str(tmp_path))
+    assert "\x1b" not in told
+    assert "about 15 seconds" in told.splitlines()[0]
+    assert "nothing of it is left" in told
+    parts = re.split(r"^\$ (.*)$", told.partition("\nThat was the tour")[0], flags=re.MULTILINE)[1:]
+    shown = {
+        command: output.partition("\n\n#")[0].partition("\n\n==")[0]
+        for command, output in zip(parts[::2], parts[1::2], strict=True)
+    }
+    assert len(shown) > 30
+    assert [one for one, output in shown.items() if not output.strip() and not re.fullmatch(r"\w+='.*'", one)] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_setup_says_what_it_does(tmp_path: Path) -> None:
+    """It begins with what it does and how long that takes, and ends with what there is then."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    script = Path(shutil.copy(SCRIPTS / "setup", tmp_path / "scripts"))
+    python = tmp_path / ".venv/bin/python"  # in the place of one that installs
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    (tmp_path / ".venv/pyvenv.cfg").write_text(f"command = {tmp_path.resolve()}/.venv\n")
+    first, *_, last = run_script(script, "run").splitlines()
+    assert re.fullmatch(r"Installing .* about a minute, .*", first)
+    assert re.fullmatch(r"Ready after \d+ s: \.venv/bin/rolloutfs", last)
+    assert (tmp_path / ".venv/ready-run").exists()
 
 
 def test_it_is_a_command() -> None:
