@@ -2,7 +2,8 @@
 
 Names and first words of threads stand in labels. There every character but letters, digits and a few others becomes a
 code of the form `#35;`, which Mermaid shows as that character and reads as nothing else: no quotation mark ends a
-label, no HTML, Markdown, comment, directive or keyword is found in it.
+label, no HTML, Markdown, comment, directive or keyword is found in it. A hyphen between letters or digits, as ids have
+it, is none of these; two of them, or one before a blank, might be an arrow or a list.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ _AS_IT_IS = frozenset(" ,/")
 
 def label(text: str) -> str:
     """A text between quotation marks, to stand in a flowchart."""
-    return f'"{"".join(c if c.isalnum() or c in _AS_IT_IS else f"#{ord(c)};" for c in harmless(text))}"'
+    text = harmless(text)
+    around = zip(f" {text}", text, f"{text[1:]} ", strict=False)
+    return f'"{"".join(one if _is_harmless(before, one, after) else f"#{ord(one)};" for before, one, after in around)}"'
+
+
+def _is_harmless(before: str, one: str, after: str) -> bool:
+    """True for a character that means nothing to Mermaid between these."""
+    return one.isalnum() or one in _AS_IT_IS or (one == "-" and before.isalnum() and after.isalnum())
 
 
 def flowchart(roots: Iterable[Member], left_out: int = 0) -> Iterator[str]:

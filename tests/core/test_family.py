@@ -24,7 +24,7 @@ from tests.core.logs import Log, Store, thread_id
 NODE = re.compile(r'  (t\d+)\["([^"]*)"\]')
 ARROW = re.compile(r'  (t\d+) (-->|-\.->)\|"([^"]*)"\| (t\d+)')
 ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-CODED = re.compile(r"(?:[^\W_]|[ ,/]|<br/>|#\d+;)*")
+CODED = re.compile(r"(?:[^\W_]|[ ,/]|(?<=[^\W_])-(?=[^\W_])|<br/>|#\d+;)*")
 HOSTILE = [
     '"] --> evil["',
     "end",
@@ -33,6 +33,9 @@ HOSTILE = [
     "%%{init: {}}%% `# x` 1. - * _b_",
     "#quot; &quot; #35;",
     "\x1b[31m\u202e\u2028",
+    "- one",
+    "a -- b --- c --> d-.->e -",
+    "-",
 ]
 
 
@@ -73,6 +76,12 @@ def test_labels_hold_any_text(text: str) -> None:
 def _named(name: str) -> Member:
     summary = of_row(thread_id(1), (name, *(None,) * 6, False, 1, 1, *(None,) * 6))
     return Member(thread_id(1), "root", None, summary, 0, (), None)
+
+
+def test_ids_can_be_read() -> None:
+    """A label has an id as it is, and with it words that have hyphens in them."""
+    text = f"{thread_id(1)}, re-read a_b, -5"
+    assert mermaid.label(text) == f'"{thread_id(1)}, re-read a#95;b, #45;5"'
 
 
 @pytest.mark.parametrize("name", HOSTILE)
