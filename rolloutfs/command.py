@@ -101,7 +101,7 @@ def _exit_code(result: Result) -> Exit:
 
 def _result(threads: ThreadStore, file: str, wanted: str, payload: bytes, *, dry_run: bool) -> tuple[str, Result]:
     thread = wanted
-    request = Request(file, dry_run=dry_run)
+    request = Request(file, dry_run=dry_run or control.is_for_a_look(file, payload))
     try:
         thread = find(threads, wanted)
         parsed = control.parse(file, payload)
@@ -114,7 +114,7 @@ def _result(threads: ThreadStore, file: str, wanted: str, payload: bytes, *, dry
     except UnnamedError as error:
         return thread, refusal(request, thread, error.errno, error.message)
     except RefusedError as error:
-        return thread, refusal(Request(file, dry_run=dry_run), thread, error.code, error.message)
+        return thread, refusal(Request(file, dry_run=request.dry_run), thread, error.code, error.message)
     except _StoppedError as error:
         return thread, _stopped(request, thread, error)
     except StoreError:

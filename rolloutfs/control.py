@@ -26,6 +26,7 @@ LARGEST: Final = 64 << 10  # bytes of one request
 _OTHER_USAGE: Final = re.compile(r"# rolloutfs: (?:fork|revert|compact) .*(?:\n#.*)+\s*")  # of another version
 _SHORTEST_PIECE: Final = 16  # bytes of a piece of the usage text that is recognised by itself
 _DRY_RUN: Final = "dry-run"
+_DRY_MEMBER: Final = re.compile(r'(?<!\\)"dry_run"\s*:\s*true\b')
 _ALONE: Final = re.compile(r"latest|undo|recent|auto|dry-run|(?:before|through)(?:[^\S\n]+\S+)?")
 _CUT: Final = "unexpected end of data"  # what orjson says of the beginning of a JSON text
 _ANSWER: Final = re.compile(rb'\s*\{"(op":"[a-z]+","thread_id"|time":"[^"]*","thread"):')
@@ -113,6 +114,13 @@ def is_dry_run(data: bytes) -> bool:
     return _without_dry_run(data[:LARGEST].decode("utf-8", "replace"))[1]
 
 
+def is_for_a_look(file: str, data: bytes) -> bool:
+    """True for what asks to be told only, or tries to: whatever is refused of it, its answer is that of a dry run."""
+    text = data[:LARGEST].decode("utf-8", "replace")
+    body, is_dry = _without_dry_run(text if file == "compact" else "\n".join(_lines(text)))
+    return is_dry or (body.startswith("{") and _DRY_MEMBER.search(body) is not None)
+
+
 def is_usage(file: str, data: bytes, offset: int) -> bool:
     """True for a usage text as it is shown, and for a piece of the file's own one that was written where it was read.
 
@@ -136,8 +144,13 @@ def shown(data: bytes) -> str:
 # fork and revert
 
 
+def _lines(text: str) -> list[str]:
+    """Those that mean something."""
+    return [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+
+
 def _words(file: str, text: str) -> Request | None:
-    lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+    lines = _lines(text)
     if not lines:
         return None
     body = "\n".join(lines).strip()
@@ -384,10 +397,11 @@ _TEXTS: Final = {
     "revert": """\
 # rolloutfs: revert takes turns of this thread back; no file outside of the store is touched. One write is one request:
 #     echo 'before TURN' > revert           the thread goes on from before that turn
-#     echo undo > revert                    go on from where it was before the last revert
+#     echo undo > revert                    go on from where it was before the last revert; a second one takes that back
 #     echo 'dry-run before TURN' > revert   only tell what would be done
 #     echo '{"op":"revert","before_turn_id":"TURN"}' > revert     the same as JSON: before_turn_id, dry_run
 # What was dropped can be read afterwards, in dropped.md; in a legacy thread it is marked in transcript.md.
+# undo drops what came after that revert, turns and compactions; it is for paginated threads (see thread.json).
 """
     + _TURNS
     + _ANSWERS.replace("{file}", "revert").replace("{example}", "dry-run before -1"),

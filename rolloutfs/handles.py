@@ -4,7 +4,8 @@ One write is one request, and the same again is another one.  Only after a write
 repeats that when it closes the file, however late that is: so a handle remembers what it was asked last, and the same
 bytes after an error get the same error once, unless its answer was read in between.  No program repeats a write that
 succeeded.  A summary is what is written over a handle until its answer is read, or the handle is closed (see `texts`).
-Blanks ask for nothing; when nothing else has come by then, that is the answer, so that an older one isn't taken for it.
+Blanks ask for nothing, which is refused: in `fork` and `revert` by their write, in `compact`, where a summary may go
+on, when nothing else has come by the end. After a request they mean nothing.
 
 People act on what they have seen.  So a handle knows the state that the thread was in when it was opened, and after
 each answer the state that the answer is about: a request to change a thread that has changed since is refused.
@@ -247,15 +248,19 @@ class ControlFiles:
             handle.repeated = True
             return handle.result
         if handle.refused not in (None, data):
-            return refusal(Request(handle.file), handle.thread, errno.EINVAL, _REST)
-        handle.refused = None
+            return _refused(handle, RefusedError(errno.EINVAL, _REST), data)
+        is_again, handle.refused = handle.refused is not None, None
         try:
             request = control.parse(handle.file, data, offset, is_whole=handle.file != "compact")
         except RefusedError as error:
             handle.refused = data if handle.file == "compact" else None
-            return await self._answered(handle, data, _refused(handle, error))
+            return await self._answered(handle, data, _refused(handle, error, data))
         if request is None:
-            if handle.result is None and control.is_blank(data) and not control.is_usage(handle.file, data, offset):
+            is_blank = control.is_blank(data) and not control.is_usage(handle.file, data, offset)
+            if is_blank and handle.file != "compact" and (is_again or not handle.payload):
+                handle.refused = data  # what comes next may be the rest of a request that began with a blank line
+                return await self._answered(handle, data, _refused(handle, RefusedError(*_BLANK), data))
+            if is_blank and handle.result is None:
                 handle.blank = data
             handle.origin, handle.content = offset + len(data), None
             return None
@@ -279,7 +284,7 @@ class ControlFiles:
                     self._refuse_held(handle.thread)
                 result = await self._engine.operate(handle.thread, request, expected, lock=lock)
         except RefusedError as error:
-            result = _refused(handle, error)
+            result = refusal(request, handle.thread, error.code, error.message)
         except Exception as error:  # noqa: BLE001  see `perform`
             result = internal(request, handle.thread, error)
         if text is not None:
@@ -293,7 +298,8 @@ class ControlFiles:
             await text.let_go()
         if handle.file == "compact":
             handle.refused = data if text is None else text.first
-        return await self._answered(handle, data, internal(Request(handle.file), handle.thread, error))
+        request = _tried(handle.file, data if text is None else text.data)
+        return await self._answered(handle, data, internal(request, handle.thread, error))
 
     async def _answered(self, handle: _Handle, data: bytes, result: Result, job: _Job | None = None) -> Result:
         """Remember what came of a request, and let everybody know."""
@@ -339,7 +345,7 @@ class ControlFiles:
         except RefusedError as error:
             handle.text, handle.refused = None, text.first
             await text.let_go()
-            return await self._answered(handle, data, _refused(handle, error))
+            return await self._answered(handle, data, _refused(handle, error, text.data))
         if request is None:
             return result
         handle.text = None
@@ -368,7 +374,7 @@ class ControlFiles:
                 result = await self._engine.operate(handle.thread, trial, handle.seen, lock=text.lock)
                 result = dataclasses.replace(result, answer=result.answer | {"dry_run": False})
         except RefusedError as error:
-            result = _refused(handle, error)
+            result = _refused(handle, error, text.data)
         except BaseException:
             await text.let_go()
             raise
@@ -391,9 +397,10 @@ class ControlFiles:
         text, handle.text = handle.text, None
         if text is None:
             if handle.blank:
-                await self._answered(handle, handle.blank, refusal(Request(handle.file), handle.thread, *_BLANK))
+                await self._answered(handle, handle.blank, _refused(handle, RefusedError(*_BLANK), handle.blank))
             return
-        ended = failure(Request("compact"), handle.thread, errno.EIO, "the mount was ended before the text was used.")
+        tried = _tried("compact", text.data)
+        ended = failure(tried, handle.thread, errno.EIO, "the mount was ended before the text was used.")
         result: Result | None = ended
         try:
             request = control.parse("compact", text.data)
@@ -401,9 +408,9 @@ class ControlFiles:
                 await self._use(handle, text, request)
             result = None
         except RefusedError as error:
-            result = _refused(handle, error)
+            result = _refused(handle, error, text.data)
         except Exception as error:  # noqa: BLE001  see `perform`
-            result = internal(Request("compact"), handle.thread, error)
+            result = internal(tried, handle.thread, error)
         finally:
             await text.let_go()
             if result is not None:
@@ -528,13 +535,18 @@ _HELD = (
 )
 _BLANK = (errno.EINVAL, "nothing but blanks was written: nothing was done.")
 _REST = (
-    "this comes after a text that was refused, so it may be the rest of it: nothing was done. "
+    "this comes after what was refused, so it may be the rest of it: nothing was done. "
     "Read the answer of the handle, or open the file again, before the next request."
 )
 
 
-def _refused(handle: _Handle, error: RefusedError) -> Result:
-    return refusal(Request(handle.file), handle.thread, error.code, error.message)
+def _tried(file: str, data: bytes) -> Request:
+    """What stands in the answer for a request that isn't one, or isn't known yet."""
+    return Request(file, dry_run=control.is_for_a_look(file, data))
+
+
+def _refused(handle: _Handle, error: RefusedError, data: bytes) -> Result:
+    return refusal(_tried(handle.file, data), handle.thread, error.code, error.message)
 
 
 def _is_echo(result: Result, *, repeated: bool) -> bool:

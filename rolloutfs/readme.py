@@ -150,8 +150,9 @@ asks for nothing: program > ~/summary.md && [ -s ~/summary.md ] && cat ~/summary
 In compact a text is the summary, whatever it says. Refused is what can only be a mistake: a broken JSON object, or a
 lone undo, latest, before …; {{"summary":"undo"}} forces it. What is only seen at the end of the file, like an object
 that isn't closed, or nothing but blanks, is refused with exit code 0: look at the answer. A slow writer keeps others,
-Codex too, from writing the thread. A compaction adds a turn. undo is for paginated threads; in legacy ones reverts
-and compactions are final. Archived threads can only be forked. Answers are per thread: its three files show the same
+Codex too, from writing the thread. A compaction adds a turn. undo drops what came after the revert, turns and
+compactions; a second one takes the first back. It is for paginated threads; in legacy ones reverts and compactions
+are final. Archived threads can only be forked. Answers are per thread: its three files show the same
 one.
 
 TURN is a turn id or its beginning (4 characters or more), a number in turns.jsonl (1 is the first that counts), or -1

@@ -91,7 +91,8 @@ HARMLESS: dict[str, tuple[int, str, str]] = {
     "touch": (0, "touch", "touch fork revert compact"),
     "truncate": (0, "truncate", "truncate -s 0 fork revert compact"),
     "redirection": (0, "bash", "> fork; : >> revert; : > compact"),
-    "echo-nothing": (0, "bash", "for file in fork revert compact; do echo > $file; echo '  ' > $file; done"),
+    "echo-nothing": (0, "bash", "echo > compact; echo '  ' > compact"),
+    "echo-nothing-to-revert": (1, "bash", "echo > fork; echo '  ' > revert"),
     "chmod-same": (0, "chmod", "chmod 600 fork revert compact"),
     "zeros": (1, "dd", "dd if=/dev/zero of=compact bs=4096 count=1 status=none"),
     "huge": (1, "cat", 'cat "$LAB/huge" > compact'),
@@ -267,15 +268,18 @@ def test_what_is_no_request_does_no_harm(scene: Scene, name: str) -> None:
 
 @pytest.mark.parametrize("file", ["fork", "revert", "compact"])
 @pytest.mark.parametrize("program", ["bash", "dash", "zsh"])
-def test_blanks_are_ignored_and_answered(scene: Scene, program: str, file: str) -> None:
-    """A script whose variable is empty sees that nothing was done, and not the answer to what was done before; a file
-    that was only opened, or emptied, has no answer of its own.
+def test_blanks_are_refused(scene: Scene, program: str, file: str) -> None:
+    """A script whose variable is empty is told: by its exit code, and in compact by the answer alone, as a summary may
+    begin with a blank line. A file that was only opened, or emptied, has no answer of its own.
     """
     need(program, program)
     before = state(scene.lab.sample.root)
     assert scene.run("echo 'dry-run latest' > fork") == (0, b"", b"")
-    script = f"(set -e; : > {file}; cat /dev/null > {file}; jq -r .status {file}; echo > {file}; jq -r .status {file})"
-    assert scene.run(script, program) == (0, b"done\nrefused\n", b"")
+    empty = f"(set -e; : > {file}; cat /dev/null > {file}; jq -r .status {file})"
+    script = f"{empty}; echo $nothing > {file} && echo 0; jq -r .status {file}"
+    code, told, errors = scene.run(script, program)
+    assert (code, told) == (0, b"done\nrefused\n" if file != "compact" else b"done\n0\nrefused\n")
+    assert bool(errors) == (file != "compact")
     assert (operations(scene.lab)[-1]["op"], operations(scene.lab)[-1]["error"]) == (file, "EINVAL")
     assert state(scene.lab.sample.root) == before
 

@@ -89,6 +89,13 @@ def test_blank_lines_ask_for_nothing(file: str, text: str) -> None:
     assert parse(file, text.encode()) is None
 
 
+def test_what_undo_does_is_told() -> None:
+    """Where one looks for it: that it drops what came after, and that a second one takes it back."""
+    text = control.usage("revert").decode()
+    assert "a second one takes that back" in text
+    assert "undo drops what came after that revert, turns and compactions" in text
+
+
 @pytest.mark.parametrize("file", ["fork", "revert"])
 def test_comments_ask_for_nothing(file: str) -> None:
     """Also those of another file's usage text."""

@@ -202,10 +202,74 @@ async def test_an_answer_begins_behind_a_comment(desk: Desk, file: str) -> None:
     assert await desk.files.read(handle, 0, 1 << 16) == whole
 
 
-@pytest.mark.parametrize("file", control.FILES)
+@pytest.mark.parametrize("file", ["fork", "revert"])
+async def test_a_blank_request_is_refused(desk: Desk, file: str) -> None:
+    """By its write, however often, and so is what follows, as that may be the rest of it; after a request, of which it
+    may be the rest, it is nothing; after the answer was read it is refused again.
+    """
+    handle = desk.files.open(THREAD, file)
+    for blank in (b"\n", b"\n", b"\n", b" \t\r\n", b"before 1\n", b"\n"):
+        assert await desk.write(handle, blank) == errno.EINVAL
+    told = await desk.read(handle)
+    assert (told["op"], told["status"], told["error"]) == (file, "refused", "EINVAL")
+    assert "nothing but blanks" in told["message"]
+    assert orjson.loads(desk.files.fresh(THREAD, file)) == told
+    assert await desk.write(handle, b"before 1\n") == 0
+    assert await desk.write(handle, b"\n") == 0
+    assert (await desk.read(handle))["status"] == "done"
+    assert await desk.write(handle, b"\n") == errno.EINVAL
+    assert len(desk.engine.asked) == 1
+    await desk.files.release(handle)
+    assert orjson.loads(desk.files.fresh(THREAD, file))["error"] == "EINVAL"
+
+
+@pytest.mark.parametrize(
+    ("file", "data"),
+    [
+        *((file, data) for file in ("fork", "revert") for data in (b"dry-run befre 3\n", b"# why\n\n dry-run\n")),
+        ("fork", b'{"dry_run":true,"turn":3}\n'),
+        ("revert", b'{"dry_run": true, "before_turn_id": 3'),
+        ("compact", b"dry-run undo\n"),
+        ("compact", b'dry-run {"strategy":"x"}\n'),
+        ("compact", b'{"strategy":"x",\n"dry_run" : true}\n'),
+    ],
+)
+async def test_a_refused_dry_run_is_one(desk: Desk, file: str, data: bytes) -> None:
+    """Its answer says so, also where the words after it mean nothing; one that isn't one is none."""
+    for text in (data, *(b"".join(data.splitlines(keepends=True)[:2]),) * (file == "compact")):
+        handle = desk.files.open(THREAD, file)
+        assert await desk.write(handle, text) == errno.EINVAL
+        assert (await desk.read(handle))["dry_run"] is True
+    for other in (b"befre dry-run\n", b'{"x":"\\"dry_run\\":true"}', b'{"dry_run":false,"x":1}', b'{"dry_run":1}'):
+        handle = desk.files.open(THREAD, "revert")
+        assert await desk.write(handle, other) == errno.EINVAL
+        assert (await desk.read(handle))["dry_run"] is False
+    assert desk.engine.asked == []
+
+
+async def test_a_dry_run_that_met_an_error_is_one(desk: Desk) -> None:
+    """Whatever went wrong: the engine, or a text that ends in half a character."""
+
+    def broken(request: Request) -> Result:
+        raise RuntimeError("broken")
+
+    desk.engine.answer = broken
+    handle = desk.files.open(THREAD, "revert")
+    assert await desk.write(handle, b"dry-run before 1") == errno.EIO
+    assert (await desk.read(handle))["dry_run"] is True
+    handle = desk.files.open(THREAD, "compact")
+    assert await desk.write(handle, b"dry-run my \xc3") == 0
+    await desk.files.release(handle)
+    told = orjson.loads(desk.files.fresh(THREAD, "compact"))
+    assert (told["error"], told["dry_run"]) == ("EINVAL", True)
+
+
 @pytest.mark.parametrize("end", ["release", "read", "sync"])
-async def test_nothing_but_blanks_has_an_answer(desk: Desk, file: str, end: str) -> None:
-    """It is refused at the end, and an older answer is not shown for it; the writes themselves fail for nobody."""
+async def test_nothing_but_blanks_has_an_answer(desk: Desk, end: str) -> None:
+    """In compact, where a text may go on, it is refused at the end, and an older answer is not shown for it; the writes
+    themselves fail for nobody.
+    """
+    file = "compact"
     assert await desk.write(desk.files.open(THREAD, "fork"), b"latest") == 0
     handle = desk.files.open(THREAD, file)
     assert await desk.write(handle, b"\n") == 0
@@ -232,12 +296,11 @@ async def test_what_is_ignored_has_no_answer(desk: Desk) -> None:
         assert await desk.write(handle, control.usage(file)) == 0
         await desk.files.release(handle)
     assert desk.files.fresh(THREAD, "fork") == last
-    for first, second in ((b"latest\n", b"\n"), (b"\n", b"latest\n")):
-        handle = desk.files.open(THREAD, "fork")
-        assert await desk.write(handle, first) == 0
-        assert await desk.write(handle, second) == 0
-        await desk.files.release(handle)
-        assert orjson.loads(desk.files.fresh(THREAD, "fork"))["status"] == "done"
+    handle = desk.files.open(THREAD, "fork")
+    assert await desk.write(handle, b"latest\n") == 0
+    assert await desk.write(handle, b"\n") == 0
+    await desk.files.release(handle)
+    assert orjson.loads(desk.files.fresh(THREAD, "fork"))["status"] == "done"
     handle = desk.files.open(THREAD, "compact")
     assert await desk.write(handle, b"\n") == 0
     assert await desk.write(handle, b"the summary\n") == 0
