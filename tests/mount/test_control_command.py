@@ -84,6 +84,22 @@ def test_refusals(lab: Lab, name: str) -> None:
     assert [line["error"] for line in kept(lab)].count("EINVAL") == 5
 
 
+def test_a_refused_dry_run_is_one(lab: Lab) -> None:
+    """Its answer says so, whatever is wrong with it, and however it was asked for."""
+    (thread,) = stock(lab, PAGINATED)
+    (lab.folder / "broken").write_text('{"strategy":"x","dry_run":true}')
+    for words in (
+        ("revert", "--dry-run", thread, "befre", "3"),
+        ("revert", thread, "dry-run", "befre", "3"),
+        ("fork", "--dry-run", "nobody"),
+        ("fork", "nobody", "dry-run", "latest"),
+        ("compact", thread, lab.folder / "broken"),
+        ("revert", thread, "befre"),
+    ):
+        told = json.loads(lab.run(*words, "--store", lab.sample.root, code=8).stdout)
+        assert (told["status"], told["dry_run"]) == ("refused", words != ("revert", thread, "befre"))
+
+
 def test_other_exit_codes(lab: Lab) -> None:
     """2 for what is not a command, 3 without a store, 9 for what fails."""
     (thread,) = stock(lab, PAGINATED)
