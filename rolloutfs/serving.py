@@ -16,16 +16,20 @@ from rolloutfs import mounttable
 
 PATIENCE = 3.0  # seconds for a mount to answer
 _PROC = Path("/proc")
+_INDEX, _NO = "ROLLOUTFS_INDEX", ("0", "f", "false", "n", "no", "off")  # as click reads it
 _COMMAND = "mount"  # followed by what is mounted where; mount(8) calls these without it:
 _HELPERS = frozenset(("rolloutfs", "mount.rolloutfs", "mount.fuse.rolloutfs"))
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A process: its number, and when it began (Unix, s)."""
+    """A process: its number, when it began (Unix, s), and whether it was told to keep no index, on its command line or
+    in its environment.
+    """
 
     pid: int
     since: float
+    has_no_index: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,21 @@ def _server_of(place: str, servers: dict[int, list[str]]) -> Server | None:
             if any(os.path.isabs(word) is is_exact and _is_same(word, place) for word in given)
         ]
         if found:
-            return Server(found[0], _since(found[0])) if is_exact or len(found) == 1 else None
+            pid = found[0]
+            return Server(pid, _since(pid), _no_index(pid, servers[pid])) if is_exact or len(found) == 1 else None
     return None
+
+
+def _no_index(pid: int, given: list[str]) -> bool:
+    """What a server was told of an index, the last word first. What config.toml said then is not known."""
+    said = next((word for word in reversed(given) if word in ("--index", "--no-index")), None)
+    if said is not None:
+        return said == "--no-index"
+    try:
+        variables = os.fsdecode((_PROC / str(pid) / "environ").read_bytes()).split("\0")
+    except OSError:
+        return False
+    return any(one.partition("=")[0] == _INDEX and one.partition("=")[2].lower() in _NO for one in variables)
 
 
 def _is_same(word: str, place: str) -> bool:

@@ -34,7 +34,8 @@ def status(store: str, *, as_json: bool) -> None:
         say(harmless(_sentence(one)))
     if not mounted:
         say("Nothing is mounted.")
-    say(harmless(_index_sentence(store, its_index)))
+    without = [one for one in mounted if one.store == os.path.realpath(store) and _has_no_index(one)]
+    say(harmless(_index_sentence(store, its_index, without)))
     say(", ".join(f"{name} {version}" for name, version in _versions().items()))
 
 
@@ -47,7 +48,12 @@ def _mount(one: Mounted) -> Json:
         "since": None if server is None else utc(server.since),
         "answers": one.answers,
         "why": one.why,
+        "no_index": _has_no_index(one),
     }
+
+
+def _has_no_index(one: Mounted) -> bool:
+    return one.server is not None and one.server.has_no_index
 
 
 def _sentence(one: Mounted) -> str:
@@ -55,7 +61,8 @@ def _sentence(one: Mounted) -> str:
     served = "by a process that is gone or not ours to see" if server is None else f"by process {server.pid}"
     since = "" if server is None or not server.since else f" since {local(server.since)}"
     store = "" if one.store is None else f" shows {one.store},"
-    return f"{one.mountpoint}{store} served {served}{since}: {'answers' if one.answers else one.why}"
+    index = ", without an index" if _has_no_index(one) else ""
+    return f"{one.mountpoint}{store} served {served}{since}{index}: {'answers' if one.answers else one.why}"
 
 
 def _index(root: str) -> Json:
@@ -75,11 +82,13 @@ def _index(root: str) -> Json:
         return {"path": path, "bytes": size, "threads": None}
 
 
-def _index_sentence(store: str, its: Json) -> str:
+def _index_sentence(store: str, its: Json, without: list[Mounted]) -> str:
+    """`without` are the mounts of the store that were told to keep none."""
     if its["path"] is None:
         return f"There is no index of {store}: the cache lies in the store."
     if its["bytes"] is None:
-        return f"There is no index of {store} yet; it would be {its['path']}"
+        why = f" {without[0].mountpoint} is mounted without one;" if without else ""
+        return f"There is no index of {store}:{why} rolloutfs index, or a mount that keeps one, makes {its['path']}"
     threads = "can't be read" if its["threads"] is None else f"{its['threads']:,} threads"
     return f"The index of {store}: {threads}, {its['bytes']:,} bytes, {its['path']}"
 

@@ -185,6 +185,31 @@ def test_status_of_any_name(name: bytes, passthrough: bool, lab: Lab) -> None:
         lab.run("umount", lab.mountpoint, code=None)
 
 
+@pytest.mark.parametrize(
+    ("options", "variable", "has_none"),
+    [
+        (("--no-index",), "", True),
+        ((), "off", True),
+        (("--index",), "off", False),
+        (("--index", "--no-index"), "", True),
+        ((), "", False),
+    ],
+)
+def test_status_of_a_mount_without_an_index(options: tuple[str, ...], variable: str, has_none: bool, lab: Lab) -> None:
+    """It is told of the mount, and of the store that it shows, of which there is then no index to come."""
+    lab.sample.add(1)
+    lab.mount(*options, ROLLOUTFS_INDEX=variable)
+    assert status(lab)["no_index"] is has_none
+    shown = lab.run("status", "--store", lab.sample.root).stdout.splitlines()
+    (line,) = [line for line in shown if line.startswith(f"{lab.mountpoint} ")]
+    assert line.endswith(", without an index: answers" if has_none else ": answers")
+    assert ("without an index" in line) is has_none
+    if has_none:
+        told = f"There is no index of {lab.sample.root}: {lab.mountpoint} is mounted without one; rolloutfs index, or"
+        assert any(line.startswith(told) for line in shown)
+        assert not any("is mounted without one" in line for line in lab.run("status").stdout.splitlines())
+
+
 def test_status_of_the_index(lab: Lab) -> None:
     """Path, bytes and threads as `rolloutfs index` has left them; nothing where there is none."""
     lab.sample.add(1)
