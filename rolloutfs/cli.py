@@ -232,18 +232,21 @@ def demo_command(folder: str | None, as_json: bool) -> None:
 
 @main.command("index", epilog=_INDEX, short_help="Bring the index of a store up to date now.")
 @click.argument("store", required=False)
+@click.option("--store", "other_store", metavar="STORE", help="The same as STORE alone, as other commands have it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def index_command(store: str | None, as_json: bool) -> None:
+def index_command(store: str | None, other_store: str | None, as_json: bool) -> None:
     """Bring the index of STORE up to date now: what listings need, kept outside the store.
 
     A mount does it by itself, in the background. The index is an SQLite file and may be deleted at any moment.
     """
+    if store and other_store:
+        raise click.UsageError("Give one store: as STORE, or as --store STORE.")
 
     def run() -> None:
         from rolloutfs import building
 
         how = "give it as STORE, or in $CODEX_HOME"
-        building.build(store or default_store(), mention, how, as_json=as_json)
+        building.build(store or other_store or default_store(), mention, how, as_json=as_json)
 
     finish(run)
 
@@ -284,7 +287,8 @@ def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_r
     one line.
 
     TURN is a turn id, the beginning of one, a number in turns.jsonl (1 is the first that counts), or -1 for the last.
-    undo goes on from where the thread was before the last revert.
+    undo goes on from where the thread was before the last revert, without what came after that, turns and compactions;
+    a second undo takes the first one back. A legacy thread ("history_mode" in thread.json) has no undo.
     """
     _operate("revert", thread, _line(words, dry_run=dry_run), store)
 

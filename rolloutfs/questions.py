@@ -150,6 +150,7 @@ Examples:
   rolloutfs log 01a22938
   rolloutfs log 01a22938 --json | jq 'select(.status == "failed").error'
   rolloutfs log 01a22938 --dropped
+  rolloutfs log -n 5 "release notes"
 
 A turn that no longer counts has no number; those that a revert dropped are listed with --dropped, with the numbers that
 they had. With --json each line is that of turns.jsonl, or of dropped_turns.jsonl.
@@ -162,9 +163,12 @@ Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several; 
 @click.argument("thread", required=False, shell_complete=complete_thread)
 @STORE
 @click.option("--dropped", is_flag=True, help="The turns that reverts and rollbacks took back, and no others.")
+@click.option("-n", "count", metavar="NUMBER", type=click.IntRange(0), default=0, help="At most so many; 0 is all.")
 @_JSON
 @_MASK
-def log_command(thread: str | None, store: str | None, dropped: bool, as_json: bool, mask_secrets: bool | None) -> None:
+def log_command(
+    thread: str | None, store: str | None, dropped: bool, count: int, as_json: bool, mask_secrets: bool | None
+) -> None:
     """List the turns of THREAD, the newest first: number, status, time, duration, tokens, first words.
 
     THREAD is an id, a name or a path (see rolloutfs --help); without it, the one in whose folder of a mount this is,
@@ -175,7 +179,7 @@ def log_command(thread: str | None, store: str | None, dropped: bool, as_json: b
         from rolloutfs.commands.log import log
         from rolloutfs.meant import store_of
 
-        log(store_of(store, thread), thread, as_json=as_json, dropped=dropped, mask=mask_secrets)
+        log(store_of(store, thread), thread, count, as_json=as_json, dropped=dropped, mask=mask_secrets)
         return None
 
     answer(run)
@@ -199,14 +203,14 @@ or several.
 
 
 @click.command("path", epilog=_PATH, short_help="Print the folder of a thread in a mount.")
-@click.argument("thread", required=False, metavar="[THREAD|NAME]", shell_complete=complete_thread)
+@click.argument("thread", required=False, metavar="[THREAD]", shell_complete=complete_thread)
 @click.option("--mountpoint", metavar="DIR", help="Look into this mount only, not into all that there are.")
 @STORE
 def path_command(thread: str | None, mountpoint: str | None, store: str | None) -> None:
     """Print the folder of a thread in a mount that is mounted now.
 
-    The thread is named by its id, a name or a path (see rolloutfs --help); without any it is the one in whose folder of
-    a mount this is, else the last one that worked in the current folder or above it.
+    THREAD is an id, a name or a path (see rolloutfs --help); without it, the one in whose folder of a mount this is,
+    else the last thread that worked in the current folder or above it.
     """
 
     def run() -> Exit | None:

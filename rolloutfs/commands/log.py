@@ -27,10 +27,18 @@ _COLUMNS = (
 _WORDS = 300  # characters of a turn's text that are shown
 
 
-def log(store: str, wanted: str | None, *, as_json: bool, dropped: bool = False, mask: bool | None = None) -> None:
-    """Print the turns, or those that no longer count. With JSON each is its line of turns.jsonl or
-    dropped_turns.jsonl. With `mask`, or None where the settings say so, no secret of the user's words is shown. Raises
-    MountError.
+def log(
+    store: str,
+    wanted: str | None,
+    count: int = 0,
+    *,
+    as_json: bool,
+    dropped: bool = False,
+    mask: bool | None = None,
+) -> None:
+    """Print the newest `count` turns (0: all), or of those that no longer count. With JSON each is its line of
+    turns.jsonl or dropped_turns.jsonl. With `mask`, or None where the settings say so, no secret of the user's words is
+    shown. Raises MountError.
     """
     with opened(store, mask) as its:
         thread = find(its.store, wanted)
@@ -38,6 +46,7 @@ def log(store: str, wanted: str | None, *, as_json: bool, dropped: bool = False,
         if dropped:
             rolled_back = [turn for turn in turns if not turn["effective"]]
             turns = _turns(its.store, thread, View.DROPPED_TURNS) + rolled_back
+        turns = turns[: count or None]
         if its.store.mask is not None:
             for turn in turns:
                 turn["user"] = _masked(turn["user"], its.store.mask)

@@ -140,6 +140,21 @@ def test_help_fits_a_terminal(ask: Ask) -> None:
     assert all(line.endswith(".") and not line.endswith("...") for line in listed)
 
 
+def test_index_takes_its_store_as_others_do(sample: SampleStore, ask: Ask) -> None:
+    """With --store, too, but not twice."""
+    sample.add(1)
+    told = [ask("index", *words, "--json").objects[0] for words in (("--store", sample.root), (sample.root,))]
+    assert told[0]["index"] == told[1]["index"]
+    assert [one["entered"] for one in told] == [1, 0]
+    assert "one store" in ask("index", sample.root, "--store", sample.root, code=2).err
+
+
+def test_a_command_that_is_misspelt(ask: Ask) -> None:
+    """The one that was meant is told."""
+    for said, meant in (("unmount", "umount"), ("serach", "search"), ("stauts", "status")):
+        assert f"'{meant}'" in ask(said, code=2).err
+
+
 @pytest.mark.parametrize("command", ["umount", "demo", "index", "service", "service install", "service uninstall"])
 def test_help_of_what_changes_something(command: str, ask: Ask) -> None:
     """The examples are of this command and of no other one of ours; the exit codes are there."""

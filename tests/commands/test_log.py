@@ -30,6 +30,7 @@ def test_as_turns_jsonl(name: str, corpus: Corpus, open_store: OpenStore, ask: A
     for thread in store.thread_ids():
         turns = [json.loads(one) for one in store.rendered(thread, View.TURNS).splitlines()][::-1]
         assert ask("log", thread, "--json", "--store", home).objects == turns
+        assert ask("log", thread, "--json", "--store", home, "-n", "1").objects == turns[:1]
         rows = [row.split() for row in ask("log", thread, "--store", home).rows()]
         assert [(row[0], row[1]) for row in rows] == [(str(turn["number"]), turn["status"]) for turn in turns]
 
