@@ -34,6 +34,7 @@ from rolloutfs.control import RefusedError, Request
 from rolloutfs.engine import Engine
 from rolloutfs.fds import OpenFiles
 from rolloutfs.journal import Journal, Mark
+from rolloutfs.lru import Recent
 from rolloutfs.perform import Result, failure, internal, reason, refusal, with_word
 from rolloutfs.readers import Derived, reader
 from rolloutfs.storefiles import StoreFiles
@@ -42,6 +43,7 @@ from rolloutfs.texts import Text
 
 log = logging.getLogger(__name__)
 
+_KEPT = 1 << 20  # bytes of answers that the journal could not take
 FIRST = 1 << 48  # the numbers of these handles start here, those of other files stay below
 
 Json = dict[str, Any]
@@ -69,6 +71,11 @@ class _Unwritten:
     line: bytes
     error: str | None
     mark: Mark | None
+
+    @property
+    def weight(self) -> int:
+        """Bytes of memory, about."""
+        return 1024 + len(self.line) + len(self.error or "")
 
 
 @dataclass(slots=True)
@@ -104,7 +111,7 @@ class _Handle:
 class ControlFiles:
     """Invariants: `_jobs` has one entry for each thread whose summary is being written, and nothing else; `ending` has
     one for each closed handle whose text is being used; `_unwritten` has the newest answer of each thread that is not
-    in the journal.
+    in the journal, as far as there is room: those that were asked for last.
     """
 
     def __init__(self, engine: Engine, journal: Journal, changed: Callable[[str], None]) -> None:
@@ -114,7 +121,7 @@ class ControlFiles:
         self._handles: dict[int, _Handle] = {}
         self._next = FIRST
         self._jobs: dict[str, _Job] = {}
-        self._unwritten: dict[str, _Unwritten] = {}
+        self._unwritten: Recent[str, _Unwritten] = Recent(_KEPT, lambda one: one.weight)
         self._held: WeakValueDictionary[str, Text] = WeakValueDictionary()  # who locked a thread last
         self.ending: set[trio.Event] = set()
         self._nursery: trio.Nursery | None = None
@@ -423,7 +430,7 @@ class ControlFiles:
         with trio.CancelScope(shield=True):
             try:
                 await trio.to_thread.run_sync(self._journal.append, thread, payload, result.answer)
-                self._unwritten.pop(thread, None)
+                self._unwritten.drop(thread)
             except Exception as error:  # noqa: BLE001  the operation stands, and its answer is shown all the same
                 log.warning("%s can't be written: %s", self._journal.path, error)
                 result = with_word(result, self._journal.unwritten(error))
@@ -435,7 +442,7 @@ class ControlFiles:
         """Remember an answer that the journal could not take."""
         answer = result.answer
         error = f"{answer['error']}: {answer['message']}" if answer["error"] else self.error(thread)
-        self._unwritten[thread] = _Unwritten(control.as_line(answer), error, self._journal.mark(thread))
+        self._unwritten.put(thread, _Unwritten(control.as_line(answer), error, self._journal.mark(thread)))
 
     def _tell(self, thread: str, result: Result) -> None:
         other = result.answer.get("thread_id")
@@ -473,7 +480,7 @@ class ControlFiles:
         told = "The summary is being written; read a control file of the thread, or operations.jsonl, for the result."
         answer = control.answer("compact", thread, "running", message=told, dry_run=False)
         job = _Job(thread, payload, answer, self._journal.mark(thread))
-        self._unwritten.pop(thread, None)
+        self._unwritten.drop(thread)
         self._jobs[thread] = job
         self._nursery.start_soon(self._summarize, job, program, history)
         return Result(0, job.answer, seen=_seen(history)), job

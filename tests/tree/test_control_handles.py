@@ -691,6 +691,21 @@ async def test_an_answer_that_can_not_be_recorded_is_shown(desk: Desk, tmp_path:
     assert folder.exists()
 
 
+async def test_answers_that_can_not_be_recorded_are_few(desk: Desk) -> None:
+    """Of many threads those are remembered that were asked for last, in bounded memory, long answers too."""
+    os.makedirs(desk.files._journal.path)
+    long = control.answer("fork", THREAD, "done", dry_run=False) | {"dropped_turns": ["x" * 36] * 300}
+    desk.engine.answer = lambda request: Result(0, long)
+    threads = [f"{THREAD[:-4]}{number:04}" for number in range(400)]
+    for thread in threads:
+        assert await desk.write(desk.files.open(thread, "fork"), b"latest") == 0
+    shown = [desk.files.fresh(thread, "fork").startswith(b"{") for thread in threads]
+    kept = sum(shown)
+    assert 50 < kept < (1 << 20) // 11_000
+    assert shown == [False] * (400 - kept) + [True] * kept
+    assert desk.files.fresh(threads[0], "fork") == control.usage("fork")
+
+
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
