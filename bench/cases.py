@@ -38,6 +38,7 @@ class Table:
     text: str
     head: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
+    runs: int | None = None  # where that isn't what was asked for
 
 
 @dataclass(frozen=True, slots=True)

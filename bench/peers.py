@@ -102,7 +102,7 @@ def search(folder: Path, settings: Settings) -> Table:
             command = f"{tool} -c {_WORD} */{EFFECTIVE}"
             samples = timing.in_turns(
                 settings.runs,
-                {"native": partial(_inside, plain, command), "ours": partial(_inside, threads, command)},
+                {"native": partial(timing.inside, plain, command), "ours": partial(timing.inside, threads, command)},
             )
             rows.append(
                 (
@@ -124,10 +124,6 @@ def search(folder: Path, settings: Settings) -> Table:
 def _copy(source: Path, folder: Path) -> int:
     folder.mkdir(parents=True)
     return shutil.copyfile(source, folder / source.name).stat().st_size
-
-
-def _inside(place: Path, command: str) -> float:
-    return timing.quiet_command(["bash", "-c", f"cd {place} && {command}"])
 
 
 # File systems in Python

@@ -21,7 +21,7 @@ NOTES = Path(__file__).with_name("notes.md")
 def page(tables: Iterable[Table], settings: Settings, before: str = "") -> str:
     """The whole page, in Markdown. Sections of the page `before` that weren't measured anew stay as they are."""
     kept = dict(_sections(before))
-    made = {table.title: f"{section(table)}\n\n{_made(settings)}" for table in tables}
+    made = {table.title: f"{section(table)}\n\n{_made(table, settings)}" for table in tables}
     parts = [
         "# Benchmarks",
         "Made by `make bench`; not edited by hand. Medians; ± is half the distance from the "
@@ -35,9 +35,9 @@ def page(tables: Iterable[Table], settings: Settings, before: str = "") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _made(settings: Settings) -> str:
+def _made(table: Table, settings: Settings) -> str:
     small = f", **sizes divided by {settings.scale}**" if settings.scale != 1 else ""
-    return f"{settings.runs} runs, {datetime.now(UTC):%Y-%m-%d}{small}."
+    return f"{table.runs or settings.runs} runs, {datetime.now(UTC):%Y-%m-%d}{small}."
 
 
 def _sections(page: str) -> Iterator[tuple[str, str]]:

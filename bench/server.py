@@ -45,6 +45,10 @@ class Mount:
                 total += int(text.split("rchar: ")[1].split()[0])
         return total
 
+    def resident(self) -> int:
+        """Bytes that the server has in memory now."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
     def cpu(self) -> float:
         """Seconds of CPU that its living processes have used so far."""
         nanoseconds = 0

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +57,8 @@ def command(words: Sequence[object]) -> float:
 def quiet_command(words: Sequence[object]) -> float:
     """Seconds of a command that writes to /dev/null."""
     return clocked(lambda: subprocess.run([*map(str, words)], stdout=subprocess.DEVNULL, check=True))
+
+
+def inside(place: Path, words: str) -> float:
+    """The same of a command of the shell in a folder."""
+    return quiet_command(["bash", "-c", f"cd {place} && {words}"])

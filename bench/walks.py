@@ -10,7 +10,7 @@ import shutil
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from bench.timing import Sample
 
 REQUESTS = 10_000
 APPENDS = 50
+_LONG = 2  # runs at most of what takes a quarter of an hour
 _STATX, _FORCE_SYNC, _ALL = 332, 0x2000, 0x7FF  # x86-64
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -35,104 +36,131 @@ COMMANDS = {
     "`tar cf - | cat`": "tar cf - -C {place} . | cat",
 }
 
+TURNS = ("first", "again")
+
 
 def walks(folder: Path, settings: Settings) -> Table:
     """Everyday commands over many small threads."""
+    runs = min(settings.runs, _LONG)
     rows: list[tuple[str, ...]] = []
-    with store_of("small", folder, settings) as store:
-        plain = folder / "plain"
-        with mounted(store, folder, "--read-only") as mount:
-            shutil.copytree(mount.path / "threads", plain, symlinks=True)
-        make_index(store, folder)
+    with _copied("many", folder, settings) as (store, plain):
         for name, words in COMMANDS.items():
-            samples = _walked(words, store, plain, folder, settings)
+            taken: dict[str, list[float]] = {}
+            for what, _, place in _in_turns(store, plain, folder, Settings(runs, settings.scale)):
+                taken.setdefault(what, []).append(_walk(words, place))
+            samples = {what: Sample(tuple(seconds)) for what, seconds in taken.items()}
             rows.append(
                 (
                     name,
-                    ms(samples["native"]),
-                    ms(samples["stock first"]),
-                    ms(samples["ours first"]),
-                    ratio(samples["ours first"], samples["stock first"]),
-                    ms(samples["ours again"]),
-                    ratio(samples["ours again"], samples["stock again"]),
-                    ratio(samples["ours again"], samples["native"]),
+                    ms(samples["native, first"]),
+                    ms(samples["native, again"]),
+                    ms(samples["copy, first"]),
+                    ms(samples["ours, first"]),
+                    ratio(samples["ours, first"], samples["copy, first"]),
+                    ms(samples["ours, again"]),
+                    ratio(samples["ours, again"], samples["copy, again"]),
+                    ratio(samples["ours, again"], samples["native, again"]),
                 )
             )
-        shutil.rmtree(plain)
     return Table(
-        f"Walking over {stores.SMALL_THREADS // settings.scale:,} threads",
+        f"Walking over {stores.MANY_THREADS // settings.scale:,} threads",
         "Native: a plain copy of the tree. Stock: pyfuse3 with its own loop, serving that copy from memory "
         "(`bench/loopback.py`). Ours: a mount with an index and `--read-only`, as for backups; with control files the "
         "kernel asks for three extended attributes of each file that `ls -l` shows.",
-        ("", "native", "stock, first", "ours, first", "÷ stock", "ours, again", "÷ stock, again", "÷ native"),
+        (
+            "",
+            "native, first",
+            "native, again",
+            "stock, first",
+            "ours, first",
+            "÷ stock",
+            "ours, again",
+            "÷ stock, again",
+            "÷ native, again",
+        ),
         rows,
+        runs,
     )
-
-
-def _walked(words: str, store: Path, plain: Path, folder: Path, settings: Settings) -> dict[str, Sample]:
-    """One command in all places, in turns."""
-    taken: dict[str, list[float]] = {}
-
-    def run(what: str, place: Path) -> None:
-        seconds = timing.quiet_command(["bash", "-c", words.format(place=place)])
-        taken.setdefault(what, []).append(seconds)
-
-    for _ in range(settings.runs):
-        run("native", plain)
-        with loopback(plain, folder) as other:
-            run("stock first", other.path)
-            run("stock again", other.path)
-        with mounted(store, folder, "--index", "--read-only") as mount:
-            run("ours first", mount.path / "threads")
-            run("ours again", mount.path / "threads")
-    return {what: Sample(tuple(seconds)) for what, seconds in taken.items()}
 
 
 def parts(folder: Path, settings: Settings) -> Table:
     """What the same commands ask, and whose time they take."""
     rows: list[tuple[str, ...]] = []
-    with store_of("small", folder, settings) as store:
-        plain = folder / "plain"
-        with mounted(store, folder, "--read-only") as mount:
-            shutil.copytree(mount.path / "threads", plain, symlinks=True)
-        make_index(store, folder)
+    with _copied("small", folder, settings) as (store, plain):
         for name, words in COMMANDS.items():
             with counting(store, folder, "--index", "--read-only") as (mount, asked):
-                counts = [_asked(words, mount, asked) for _ in range(2)]
+                counts = [_asked(words, mount, asked) for _ in TURNS]
             taken: dict[str, list[tuple[float, float]]] = {}
-            for _ in range(settings.runs):
-                with loopback(plain, folder) as other:
-                    for what in ("stock first", "stock again"):
-                        taken.setdefault(what, []).append(_cpu(words, other, other.path))
-                with mounted(store, folder, "--index", "--read-only") as mount:
-                    for what in ("ours first", "ours again"):
-                        taken.setdefault(what, []).append(_cpu(words, mount, mount.path / "threads"))
-            for number, turn in enumerate(("first", "again")):
-                ours, stock = (_middle(taken[f"{whose} {turn}"]) for whose in ("ours", "stock"))
-                both = sum(stock)
-                ratios = (sum(ours) / both, ours[1] / both)
-                told = (*(f"{seconds * 1e3:.0f} ms" for seconds in (*stock, *ours)), *(f"{one:.2f}" for one in ratios))
-                rows.append((f"{name}, {turn}", f"{counts[number]:,}", *told))
-        shutil.rmtree(plain)
+            for what, server, place in _in_turns(store, plain, folder, settings, ("stock", "ours")):
+                if server is not None:
+                    taken.setdefault(what, []).append(_cpu(words, server, place))
+            for count, turn in zip(counts, TURNS, strict=True):
+                copy, stock, ours = (_middle(taken[f"{whose}, {turn}"]) for whose in ("copy", "stock", "ours"))
+                ratios = (sum(ours) / sum(copy), ours[1] / sum(copy), sum(ours) / sum(stock))
+                told = (*(f"{seconds * 1e3:.0f} ms" for seconds in (*copy, *ours)), *(f"{one:.2f}" for one in ratios))
+                rows.append((f"{name}, {turn}", f"{count:,}", *told))
     return Table(
         f"Whose time walks over {stores.SMALL_THREADS // settings.scale:,} threads take",
         "CPU of the same commands, which other work on the machine changes less than their duration: of the server and "
-        "of the client with what the kernel does for it. The last column is the limit of any server: what is left of "
-        "the ratio if ours took no time at all to answer the same requests.",
-        ("", "requests", "stock: server", "client", "ours: server", "client", "÷ stock", "the least ÷ stock"),
+        "of the client with what the kernel does for it. The last column but one is the limit of any server: what is "
+        "left of the ratio to stock if ours took no time at all to answer the same requests. The last: beside the same "
+        "mount with pyfuse3's own loop.",
+        (
+            "",
+            "requests",
+            "stock: server",
+            "client",
+            "ours: server",
+            "client",
+            "÷ stock",
+            "the least ÷ stock",
+            "÷ pyfuse3's loop",
+        ),
         rows,
     )
 
 
+@contextmanager
+def _copied(name: str, folder: Path, settings: Settings) -> Iterator[tuple[Path, Path]]:
+    """A store with an index, and a plain copy of its `threads/`."""
+    plain = folder / "plain"
+    with store_of(name, folder, settings) as store:
+        make_index(store, folder)
+        with mounted(store, folder, "--index", "--read-only") as mount:
+            shutil.copytree(mount.path / "threads", plain, symlinks=True)
+        yield store, plain
+        shutil.rmtree(plain)
+
+
+def _in_turns(
+    store: Path, plain: Path, folder: Path, settings: Settings, loops: Iterable[str] = ("ours",)
+) -> Iterator[tuple[str, Mount | None, Path]]:
+    """Where a command runs next: how it is called there, the server if there is one, and the folder."""
+    for _ in range(settings.runs):
+        for turn in TURNS:
+            yield f"native, {turn}", None, plain
+        with loopback(plain, folder) as other:
+            for turn in TURNS:
+                yield f"copy, {turn}", other, other.path
+        for loop in loops:
+            with mounted(store, folder, "--index", "--read-only", ROLLOUTFS_REQUEST_LOOP=loop) as mount:
+                for turn in TURNS:
+                    yield f"{loop}, {turn}", mount, mount.path / "threads"
+
+
+def _walk(words: str, place: Path) -> float:
+    return timing.quiet_command(["bash", "-c", words.format(place=place)])
+
+
 def _asked(words: str, mount: Mount, asked: Callable[[], int]) -> int:
-    timing.quiet_command(["bash", "-c", words.format(place=mount.path / "threads")])
+    _walk(words, mount.path / "threads")
     return asked()
 
 
 def _cpu(words: str, mount: Mount, place: Path) -> tuple[float, float]:
     """Seconds of CPU that a command takes: of the server, and of the client."""
     server, client = mount.cpu(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    timing.quiet_command(["bash", "-c", words.format(place=place)])
+    _walk(words, place)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return mount.cpu() - server, after.ru_utime + after.ru_stime - client.ru_utime - client.ru_stime
 
@@ -251,23 +279,36 @@ def huge(folder: Path, settings: Settings) -> Table:
         size = sum(path.stat().st_size for path in (folder / "cache" / "rolloutfs" / "index").iterdir())
         warm = _listed(store, folder, count, settings, "--index")
         with mounted(store, folder, "--index") as mount:
-            views = ("by-date", "by-model", "by-name")
-            looks = {view: timing.quiet_command(["ls", mount.path / view]) for view in views}
+            looks = {view: timing.quiet_command(["ls", mount.path / view]) for view in _VIEWS}
+        walked: dict[str, tuple[float, int]] = {}
         with mounted(store, folder, "--index", "--read-only") as mount, MemoryWatch(mount) as peaks:
-            walk = timing.quiet_command(["find", mount.path / "threads"])
-            sizes = timing.quiet_command(["find", mount.path / "threads", "-size", "+1000"])
+            for words in ("find threads", "find threads -size +1000", "find ."):
+                seconds = timing.inside(mount.path, words)
+                walked[words] = seconds, mount.resident()
     rows = [(name, ms(cold[name]), ms(warm[name])) for name in cold]
     rows += [
         ("the index from nothing: threads a second", f"{count / building:,.0f}", ""),
         ("looking that nothing has changed", "", f"{unchanged:.1f} s"),
         ("bytes of index a thread", "", f"{size / count:,.0f}"),
-        ("`ls by-date`, the first look into a view", "", f"{looks['by-date']:.1f} s"),
-        ("`ls by-model` and `ls by-name` after that", "", f"{looks['by-model']:.1f} and {looks['by-name']:.1f} s"),
-        ("`find threads`, all of it", "", f"{walk:.1f} s"),
-        ("`find threads -size +1000` after that", "", f"{sizes:.1f} s"),
+        *((f"`ls {view}`{after}", "", f"{looks[view]:.1f} s") for view, after in _VIEWS.items()),
+        *(
+            (f"`{words}`, then; resident after it", "", f"{seconds:.1f} s; {resident / (1 << 20):.0f} MiB")
+            for words, (seconds, resident) in walked.items()
+        ),
         ("resident in the serving process, at its peak", "", f"{peaks.server / (1 << 20):.0f} MiB"),
     ]
     return Table(f"{count:,} threads", "", ("", "no index", "with an index"), rows)
+
+
+_VIEWS = {
+    "by-date": ", the first look into a view",
+    "by-name": " after that",
+    "by-cwd": " after that",
+    "by-branch": " after that",
+    "by-model": " after that",
+    "recent": " after that",
+    "archived": " after that",
+}
 
 
 def _listed(store: Path, folder: Path, count: int, settings: Settings, option: str) -> dict[str, Sample]:

@@ -131,6 +131,8 @@ class Lab:
         first.
         """
         self.watch()
+        if "--passthrough" in options:  # which pyfuse3's loop can't have
+            environment.setdefault("ROLLOUTFS_REQUEST_LOOP", "ours")
         script = f"{patch}\nfrom rolloutfs.cli import main\nmain()"
         log = (self.folder / f"server-{len(self.servers)}.log").open("wb")
         with log:

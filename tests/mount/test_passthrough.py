@@ -446,7 +446,7 @@ def test_a_stacked_file_system(lab: Lab) -> None:
         mount -t tmpfs none {work}
         mkdir {work}/upper {work}/work {work}/store
         mount -t overlay -o lowerdir={lab.sample.root},upperdir={work}/upper,workdir={work}/work none {work}/store
-        {python} -m rolloutfs mount --passthrough {work}/store {mount}
+        ROLLOUTFS_REQUEST_LOOP=ours {python} -m rolloutfs mount --passthrough {work}/store {mount}
         for name in current current; do cmp {mount}/threads/{thread}/rollouts/$name {lab.sample.path(thread)}; done
         {python} -m rolloutfs umount {mount}
         """,

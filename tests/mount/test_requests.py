@@ -19,6 +19,9 @@ from tests.mount.conftest import DEADLINE, Lab, until
 
 Ask = Callable[[str], dict[str, int]]
 
+#: The way in which requests are answered at once; others make more of them.
+_WAY = {"ROLLOUTFS_PASSTHROUGH": "no", "ROLLOUTFS_REQUEST_LOOP": "ours"}
+
 
 @pytest.fixture
 def ask(lab: Lab) -> Ask:
@@ -27,7 +30,7 @@ def ask(lab: Lab) -> Ask:
     for thread in threads:
         os.utime(lab.sample.path(thread), (1_700_000_000, 1_700_000_000))
     report = lab.folder / "requests.json"
-    server = lab.mount(patch=_REPORTING.format(report=str(report)))
+    server = lab.mount(patch=_REPORTING.format(report=str(report)), **_WAY)
     until(lambda: "watched" in _reported(server.pid, report), "the store is watched")
 
     def asked() -> Counter[str]:

@@ -179,7 +179,7 @@ def test_hostile_words(lab: Lab) -> None:
     assert [hit["thread_id"] for hit in hits(lab, "needle")] == found(lab, "needle")
 
 
-@pytest.mark.parametrize("options", [(), ("--read-only",), ("--no-index",)])
+@pytest.mark.parametrize("options", [("--index",), ("--index", "--read-only"), ("--no-index",)])
 def test_what_changes_is_found(options: tuple[str, ...], lab: Lab) -> None:
     """What is said, taken away or deleted is found, or not, a second later at most; with no index of the user's one is
     made in the private folder, which is gone after the unmount.
@@ -221,7 +221,7 @@ def test_an_open_file_keeps_what_was_found(lab: Lab) -> None:
 def test_an_index_that_is_deleted(lab: Lab) -> None:
     """It may go at any moment: the next search makes it anew, and what is said next is found."""
     threads = {lab.sample.add(number, "needle") for number in range(20)}
-    lab.mount()
+    lab.mount("--index")
     assert set(found(lab, "needle")) == threads
     (index,) = lab.folder.glob("cache/rolloutfs/index/*.sqlite")
     for end in ("", "-wal", "-shm"):
