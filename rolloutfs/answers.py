@@ -18,7 +18,7 @@ from pyfuse3 import EntryAttributes
 from threadstore.names import parse_rollout
 
 from rolloutfs.lru import Recent
-from rolloutfs.tree import Kind, Listing, Node
+from rolloutfs.nodes import Kind, Listing, Node
 from rolloutfs.watch import Changes
 
 THREADS: Final = 512  # of which answers are kept, about 12 KiB each

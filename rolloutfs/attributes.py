@@ -21,10 +21,11 @@ from threadstore.store import SELECTION, Links
 from rolloutfs import freshness, readme
 from rolloutfs.content import Announced, Contents
 from rolloutfs.engine import FullStore
+from rolloutfs.nodes import TURN_FOLDERS, Kind, Node
 from rolloutfs.readers import Derived, Plain, Version
 from rolloutfs.shelves import SHELVES, Shelves
 from rolloutfs.storefiles import FOLDERS, StoreFiles
-from rolloutfs.tree import TURN_FOLDERS, Kind, Node, Tree
+from rolloutfs.tree import Tree
 
 BLOCK = 128 << 10  # bytes that programs are told to read at once
 _ALWAYS_THERE = frozenset(

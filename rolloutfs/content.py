@@ -40,9 +40,10 @@ from rolloutfs.engine import Engine
 from rolloutfs.fds import OpenFiles
 from rolloutfs.heirs import Heirs
 from rolloutfs.lru import Recent
+from rolloutfs.nodes import Kind, Node
 from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader, whole_reader
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import Kind, Node, Tree
+from rolloutfs.tree import Tree
 from rolloutfs.turnfolders import TurnFolders
 
 log = logging.getLogger(__name__)

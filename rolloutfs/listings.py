@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rolloutfs.attributes import Attributes
-from rolloutfs.tree import Kind, Listing, Node
+from rolloutfs.nodes import Kind, Listing, Node
 
 STREAMS: Final = 1024  # listings that were begun and not finished
 DOTS: Final = 2  # positions before the first name

@@ -46,15 +46,17 @@ from rolloutfs.handles import ControlFiles
 from rolloutfs.journal import Journal
 from rolloutfs.listings import Stream, Streams
 from rolloutfs.lru import Recent
+from rolloutfs.nodes import OF_TURNS, TURN_FOLDERS, Kind, Listing, Node, Place, needs_links
 from rolloutfs.notices import Notices
 from rolloutfs.passthrough import Door
 from rolloutfs.refusing import Refusing
 from rolloutfs.searches import Searches
 from rolloutfs.shelves import Shelves
 from rolloutfs.shelving import Shelving
+from rolloutfs.slots import README, ROOT
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.strays import is_stray
-from rolloutfs.tree import OF_TURNS, README, ROOT, TURN_FOLDERS, Kind, Listing, Node, Place, Tree, needs_links
+from rolloutfs.tree import Tree
 from rolloutfs.watch import Changes, Watch
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,9 @@ from rolloutfs.engine import Engine
 from rolloutfs.findings import Found
 from rolloutfs.harmless import json_line
 from rolloutfs.lru import Recent
-from rolloutfs.tree import SEARCH_FILES, Kind, Listing, Node, Tree
+from rolloutfs.nodes import Kind, Listing, Node
+from rolloutfs.slots import SEARCH_FILES
+from rolloutfs.tree import Tree
 
 MOMENT: Final = 1.0  # seconds that an answer is used for, whatever happens
 _LONGEST = 60.0  # seconds that one is used for when nothing happens

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rolloutfs.tree import Kind, Node
+from rolloutfs.nodes import Kind, Node
 
 #: Those that don't begin with a dot.
 _NAMES: Final = frozenset((b"autorun.inf", b"desktop.ini", b"Thumbs.db", b"System Volume Information", b"$RECYCLE.BIN"))

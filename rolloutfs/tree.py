@@ -24,123 +24,20 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum, auto
-from typing import NamedTuple, NoReturn, Protocol
+from collections.abc import Callable, Sequence
+from typing import NoReturn, Protocol
 
 from threadstore.names import RolloutFile, parse_rollout
-from threadstore.projection import FamilyView, StoreView, View
+from threadstore.projection import FamilyView
 from threadstore.store import Links
 
-from rolloutfs import inodes
-from rolloutfs.shelves import SHELVES, Shelves
+from rolloutfs import inodes, slots
+from rolloutfs.nodes import Kind, Listing, Node, Place
+from rolloutfs.shelves import Shelves
 from rolloutfs.storefiles import StoreFiles
 
-ROOT, README = 1, 2  # inode numbers; the first is the kernel's
 _FEW = 4  # rollouts of a thread of which the right one is looked for
 _GONE = 20_000  # threads that went and whose numbers are still known, about 150 bytes each
-
-
-class Kind(IntEnum):
-    """What a node is; decides its type, its content and where its times come from."""
-
-    ROOT = auto()
-    README = auto()
-    OPERATIONS = auto()
-    ROOT_LINK = auto()
-    THREADS = auto()
-    THREAD = auto()
-    VIEW = auto()
-    CONTROL = auto()
-    LINEAGE = auto()
-    FORKED_FROM = auto()
-    PARENT = auto()
-    FORKS = auto()
-    AGENTS = auto()
-    THREAD_LINK = auto()
-    FAMILY = auto()
-    FAMILY_LINK = auto()
-    TURNS_LINK = auto()
-    TURNS = auto()
-    TURN = auto()
-    TURN_LINK = auto()
-    TURN_CALLS = auto()
-    TURN_FILE = auto()
-    ROLLOUTS = auto()
-    CURRENT = auto()
-    ROLLOUT = auto()
-    STORE = auto()
-    STORE_VIEW = auto()
-    STORE_FOLDER = auto()
-    STORE_FILE = auto()
-    SEARCH = auto()
-    SEARCH_README = auto()
-    SEARCH_PROBLEMS = auto()
-    FINDINGS = auto()
-    FINDING = auto()
-    HITS = auto()
-    INCOMPLETE = auto()
-    HINT = auto()
-    SHELF = auto()
-    SHELF_LINK = auto()
-
-    __hash__ = int.__hash__  # that of an enumeration is a Python function, called for every look into a set of kinds
-
-
-FOLDERS = frozenset(
-    {
-        Kind.ROOT,
-        Kind.THREADS,
-        Kind.THREAD,
-        Kind.LINEAGE,
-        Kind.FORKS,
-        Kind.AGENTS,
-        Kind.ROLLOUTS,
-        Kind.STORE,
-        Kind.STORE_FOLDER,
-        Kind.SEARCH,
-        Kind.FINDINGS,
-        Kind.TURNS,
-        Kind.TURN,
-        Kind.TURN_CALLS,
-        Kind.SHELF,
-    }
-)
-TURN_FOLDERS = frozenset({Kind.TURNS, Kind.TURN, Kind.TURN_CALLS})  # whose children `turnfolders` knows
-OF_TURNS = TURN_FOLDERS | {Kind.TURN_LINK, Kind.TURN_FILE}  # of which a thread may have any number
-LINKS = frozenset(
-    {Kind.ROOT_LINK, Kind.FORKED_FROM, Kind.PARENT, Kind.THREAD_LINK, Kind.FAMILY_LINK, Kind.CURRENT}
-    | {Kind.TURNS_LINK, Kind.TURN_LINK, Kind.FINDING, Kind.SHELF_LINK}
-)
-_NEED_LINKS = frozenset(
-    {Kind.LINEAGE, Kind.FORKED_FROM, Kind.PARENT, Kind.FORKS, Kind.AGENTS, Kind.FAMILY, Kind.FAMILY_LINK}
-)
-
-
-class Node(NamedTuple):
-    """One file, folder or link.
-
-    `name` is that of a control file, the one below rollouts/, the path below the store or that of a folder of views,
-    the view that a link is of, or a query; `target` that of a link.
-    """
-
-    ino: int
-    kind: Kind
-    thread: str = ""
-    view: View | StoreView | FamilyView | None = None
-    name: str = ""
-    target: str = ""
-
-    @property
-    def is_folder(self) -> bool:
-        """True for what can be listed."""
-        return self.kind in FOLDERS
-
-    @property
-    def is_link(self) -> bool:
-        """True for a symbolic link."""
-        return self.kind in LINKS
 
 
 class Store(Protocol):
@@ -150,108 +47,6 @@ class Store(Protocol):
     def __contains__(self, thread_id: object) -> bool: ...
     def rollouts(self, thread_id: str) -> tuple[RolloutFile, ...]: ...  # noqa: D102
     def head(self, thread_id: str) -> RolloutFile: ...  # noqa: D102
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """A snapshot of a folder: the names, and how to get the node of one when it is handed out. `unlisted` are further
-    children, which are found by name only.
-    """
-
-    names: Sequence[str]
-    node: Callable[[int], Node]
-    unlisted: Mapping[str, Node] = field(default_factory=dict)
-
-    def find(self, name: str) -> Node:
-        """The child of that name; KeyError when there is none."""
-        if name in self.names:
-            return self.node(self.names.index(name))
-        return self.unlisted[name]
-
-
-class Place(NamedTuple):
-    """Where the kernel knows a node: the folder, None when it doesn't know that one, and the name there."""
-
-    folder: Node | None
-    name: str
-    node: Node
-
-
-# The slots of what is always there. Never renumber them: inode numbers must stay.
-_AT_ROOT: dict[int, tuple[str, Kind, StoreView | None, str]] = {
-    README: ("README.md", Kind.README, None, ""),
-    3: ("threads", Kind.THREADS, None, ""),
-    4: ("store", Kind.STORE, None, ""),
-    5: ("problems.jsonl", Kind.ROOT_LINK, None, "store/problems.jsonl"),
-    6: ("stats.json", Kind.ROOT_LINK, None, "store/stats.json"),
-    7: ("operations.jsonl", Kind.OPERATIONS, None, ""),
-    8: ("lineage.mmd", Kind.ROOT_LINK, None, "store/lineage.mmd"),
-    64: ("search", Kind.SEARCH, None, ""),
-    **{72 + number: (name, Kind.SHELF, None, "") for number, name in enumerate(SHELVES)},
-}
-_IN_SEARCH: dict[int, tuple[str, Kind, StoreView | None, str]] = {
-    65: ("README.md", Kind.SEARCH_README, None, ""),
-    66: ("problems.jsonl", Kind.SEARCH_PROBLEMS, None, ""),
-}
-SEARCH_FILES = frozenset(row[0] for row in _IN_SEARCH.values())
-_IN_STORE: dict[int, tuple[str, Kind, StoreView | None, str]] = {
-    16: (StoreView.HEADS.value, Kind.STORE_VIEW, StoreView.HEADS, ""),
-    17: (StoreView.PROBLEMS.value, Kind.STORE_VIEW, StoreView.PROBLEMS, ""),
-    18: (StoreView.STATS.value, Kind.STORE_VIEW, StoreView.STATS, ""),
-    19: (StoreView.LINEAGE.value, Kind.STORE_VIEW, StoreView.LINEAGE, ""),
-}
-_IN_THREAD: dict[int, tuple[str, Kind, View | None]] = {
-    1: (View.EFFECTIVE_HISTORY.value, Kind.VIEW, View.EFFECTIVE_HISTORY),
-    2: (View.MODEL_INPUT.value, Kind.VIEW, View.MODEL_INPUT),
-    3: (View.FULL_HISTORY.value, Kind.VIEW, View.FULL_HISTORY),
-    4: (View.WORLD_STATE.value, Kind.VIEW, View.WORLD_STATE),
-    5: (View.THREAD.value, Kind.VIEW, View.THREAD),
-    6: (View.TURNS.value, Kind.VIEW, View.TURNS),
-    7: (View.PENDING_CALLS.value, Kind.VIEW, View.PENDING_CALLS),
-    8: (View.USAGE.value, Kind.VIEW, View.USAGE),
-    9: (View.PROBLEMS.value, Kind.VIEW, View.PROBLEMS),
-    10: (View.TRANSCRIPT.value, Kind.VIEW, View.TRANSCRIPT),
-    11: (View.DROPPED.value, Kind.VIEW, View.DROPPED),
-    12: (View.DROPPED_TURNS.value, Kind.VIEW, View.DROPPED_TURNS),
-    16: ("lineage", Kind.LINEAGE, None),
-    17: ("rollouts", Kind.ROLLOUTS, None),
-    21: ("turns", Kind.TURNS_LINK, None),
-}
-_OF_REVERTS = frozenset((11, 12))  # are listed where a thread has several rollouts, and found everywhere
-_UNLISTED: dict[int, tuple[str, Kind, View | None]] = {22: (".turns", Kind.TURNS, None)}
-
-_CONTROLS: dict[int, tuple[str, Kind, View | None]] = {
-    18: ("fork", Kind.CONTROL, None),
-    19: ("revert", Kind.CONTROL, None),
-    20: ("compact", Kind.CONTROL, None),
-}
-_IN_LINEAGE: dict[int, tuple[str, Kind, View | FamilyView | None]] = {
-    32: (View.LINEAGE.value, Kind.VIEW, View.LINEAGE),
-    33: ("forked_from", Kind.FORKED_FROM, None),
-    34: ("parent", Kind.PARENT, None),
-    35: ("forks", Kind.FORKS, None),
-    36: ("agents", Kind.AGENTS, None),
-    37: (FamilyView.TEXT.value, Kind.FAMILY, FamilyView.TEXT),
-    38: (FamilyView.MERMAID.value, Kind.FAMILY, FamilyView.MERMAID),
-    39: (FamilyView.TEXT.value, Kind.FAMILY_LINK, FamilyView.TEXT),
-    40: (FamilyView.MERMAID.value, Kind.FAMILY_LINK, FamilyView.MERMAID),
-}
-_VIEWS = tuple(slot for slot, row in {**_IN_THREAD, **_IN_LINEAGE}.items() if row[1] is Kind.VIEW)
-_CURRENT = 48
-_SHELF_LINKS = {72 + number: name for number, name in enumerate(SHELVES)}  # slots of a thread: it is once on a shelf
-_SHELF_SLOTS = {name: slot for slot, name in _SHELF_LINKS.items()}
-_THREADS, _STORE = 3, 4
-_LINEAGE, _ROLLOUTS = 16, 17
-_FIXED_ROOT = {**_AT_ROOT, **_IN_STORE, **_IN_SEARCH}
-_FIXED_THREAD = {**_IN_THREAD, **_UNLISTED, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
-_FOLDER_SLOTS = tuple(
-    slot for slot, row in _FIXED_THREAD.items() if row[1] in (Kind.LINEAGE, Kind.ROLLOUTS, Kind.FORKS, Kind.AGENTS)
-)
-
-
-def needs_links(node: Node) -> bool:
-    """True when the children or the target of a node depend on `Links`."""
-    return node.kind in _NEED_LINKS
 
 
 class Tree:
@@ -267,9 +62,9 @@ class Tree:
         shelves: Shelves | None = None,
     ) -> None:
         self.shelves = Shelves() if shelves is None else shelves
-        self._in_thread = {**_IN_THREAD, **(_CONTROLS if controls else {})}
-        self._slots_in_thread = [slot for slot in self._in_thread if slot not in _OF_REVERTS]
-        self._slot_of = {row[0]: slot for slot, row in {**self._in_thread, **_UNLISTED}.items()}
+        self._in_thread = {**slots.IN_THREAD, **(slots.CONTROLS if controls else {})}
+        self._slots_in_thread = [slot for slot in self._in_thread if slot not in slots.OF_REVERTS]
+        self._slot_of = {row[0]: slot for slot, row in {**self._in_thread, **slots.UNLISTED}.items()}
         self._names_in_thread = [self._in_thread[slot][0] for slot in self._slots_in_thread]
         self._store = store
         self._files = files
@@ -277,7 +72,7 @@ class Tree:
         self._gone: deque[str] = deque()  # threads, in the order in which they went; a thread may be back
         self._most_gone = _GONE
         self._dynamic: inodes.DynamicNumbers[Node] = inodes.DynamicNumbers(keys=_Keys(store))
-        self.root = Node(ROOT, Kind.ROOT)
+        self.root = Node(slots.ROOT, Kind.ROOT)
 
     # From an inode number
 
@@ -288,7 +83,7 @@ class Tree:
         if slot == inodes.DYNAMIC:
             return self._dynamic.node(ino)
         if digest == 0:
-            return self.root if slot == ROOT else self._root_node(slot)
+            return self.root if slot == slots.ROOT else self._root_node(slot)
         thread, base = self._threads.thread(digest), inodes.compose(digest, 0)
         return self._made(thread, base, slot) if slot else Node(base, Kind.THREAD, thread)
 
@@ -324,10 +119,10 @@ class Tree:
             return self._on_shelf(parent, name)
         if parent.kind is Kind.THREAD:
             self._store.head(parent.thread)
-        if parent.kind is Kind.STORE_FOLDER or (parent.kind is Kind.STORE and name not in _STORE_VIEW_NAMES):
+        if parent.kind is Kind.STORE_FOLDER or (parent.kind is Kind.STORE and name not in slots.STORE_VIEW_NAMES):
             path = f"{parent.name}/{name}" if parent.name else name
             return self._store_node(path, self._files.shown(path))
-        if parent.kind is Kind.SEARCH and name not in SEARCH_FILES:
+        if parent.kind is Kind.SEARCH and name not in slots.SEARCH_FILES:
             # Whoever asks made sure that it can be answered.
             return self.numbered(f"{Kind.FINDINGS.name}\0{name}", lambda ino: Node(ino, Kind.FINDINGS, name=name))
         if parent.kind is Kind.THREAD:
@@ -339,7 +134,9 @@ class Tree:
         """A snapshot of a folder's children, in a stable order."""
         thread, kind = folder.thread, folder.kind
         if kind is Kind.ROOT:
-            return self._fixed([self._root_node(slot) for slot in _AT_ROOT], [row[0] for row in _AT_ROOT.values()])
+            return self._fixed(
+                [self._root_node(slot) for slot in slots.AT_ROOT], [row[0] for row in slots.AT_ROOT.values()]
+            )
         if kind is Kind.THREADS:
             ids = self._store.thread_ids()
             return Listing(ids, lambda position: self._thread_node(ids[position], 0))
@@ -355,7 +152,9 @@ class Tree:
         if kind is Kind.LINEAGE:
             return self._lineage(thread, _given(links))
         if kind is Kind.SEARCH:
-            return self._fixed([self._root_node(slot) for slot in _IN_SEARCH], [row[0] for row in _IN_SEARCH.values()])
+            return self._fixed(
+                [self._root_node(slot) for slot in slots.IN_SEARCH], [row[0] for row in slots.IN_SEARCH.values()]
+            )
         if kind in (Kind.FORKS, Kind.AGENTS):
             return self._links(folder, _given(links))
         if kind is Kind.ROLLOUTS:
@@ -387,7 +186,7 @@ class Tree:
     @property
     def threads(self) -> Node:
         """The folder of all threads."""
-        return self._root_node(_THREADS)
+        return self._root_node(slots.THREADS)
 
     def folder(self, thread: str) -> Node:
         """The folder of a thread, which must be in the store."""
@@ -396,41 +195,44 @@ class Tree:
     def folders(self, thread: str) -> list[Node]:
         """The folders of a thread that have fixed names, and its own."""
         base = inodes.compose(self._threads.of(thread), 0)
-        return [Node(base, Kind.THREAD, thread), *(self._made(thread, base, slot) for slot in _FOLDER_SLOTS)]
+        return [Node(base, Kind.THREAD, thread), *(self._made(thread, base, slot) for slot in slots.FOLDER_SLOTS)]
 
     def above(self, folder: Node) -> int:
         """The number of the folder that one of these is in; of another one the root's, which means nothing."""
         if folder.kind is Kind.THREAD:
-            return _THREADS
+            return slots.THREADS
         base = folder.ino & ~0xFF
-        return {Kind.LINEAGE: base, Kind.ROLLOUTS: base, Kind.FORKS: base | _LINEAGE, Kind.AGENTS: base | _LINEAGE}.get(
-            folder.kind, ROOT
-        )
+        return {
+            Kind.LINEAGE: base,
+            Kind.ROLLOUTS: base,
+            Kind.FORKS: base | slots.LINEAGE,
+            Kind.AGENTS: base | slots.LINEAGE,
+        }.get(folder.kind, slots.ROOT)
 
     def family(self, thread: str) -> list[Place]:
         """Everything with a fixed name in a thread's folder and in lineage/."""
-        folder, lineage = self.folder(thread), self._thread_node(thread, _LINEAGE)
+        folder, lineage = self.folder(thread), self._thread_node(thread, slots.LINEAGE)
         return [
             Place(parent, row[0], self._thread_node(thread, slot))
-            for parent, rows in ((folder, self._in_thread), (folder, _UNLISTED), (lineage, _IN_LINEAGE))
+            for parent, rows in ((folder, self._in_thread), (folder, slots.UNLISTED), (lineage, slots.IN_LINEAGE))
             for slot, row in rows.items()
         ]
 
     def views(self, thread: str) -> list[Node]:
         """The derived files of a thread."""
         base = inodes.compose(self._threads.of(thread), 0)
-        return [self._made(thread, base, slot) for slot in _VIEWS]
+        return [self._made(thread, base, slot) for slot in slots.VIEWS]
 
     def known_in_store(self, path: str) -> list[Place]:
         """The nodes under which the kernel may know a file or folder of the store, below store/."""
         folder, _, name = path.rpartition("/")
-        parent = self._known(f"{Kind.STORE_FOLDER.name}\0{folder}") if folder else self._root_node(_STORE)
+        parent = self._known(f"{Kind.STORE_FOLDER.name}\0{folder}") if folder else self._root_node(slots.STORE)
         found = (self._known(f"{kind.name}\0{path}") for kind in (Kind.STORE_FILE, Kind.STORE_FOLDER))
         return [Place(parent, name, node) for node in found if node is not None]
 
     def known_rollouts(self, thread: str) -> list[Place]:
         """The nodes under which the kernel may know the files below rollouts/."""
-        folder = self._thread_node(thread, _ROLLOUTS)
+        folder = self._thread_node(thread, slots.ROLLOUTS)
         names = self.rollout_names(thread)
         found = ((name, self._known(f"{Kind.ROLLOUT.name}\0{thread}\0{name}")) for name in names)
         return [Place(folder, name, node) for name, node in found if node is not None]
@@ -445,7 +247,7 @@ class Tree:
 
     def root_nodes(self) -> list[Node]:
         """The files, folders and links in the root and the derived ones in store/."""
-        return [self._root_node(slot) for slot in _FIXED_ROOT]
+        return [self._root_node(slot) for slot in slots.FIXED_ROOT]
 
     def rollout_names(self, thread: str) -> dict[str, RolloutFile]:
         """The files below rollouts/: a name each, also when two rollouts would be called the same (FAULTS 12, 13)."""
@@ -462,7 +264,7 @@ class Tree:
     # Making nodes
 
     def _root_node(self, slot: int) -> Node:
-        name, kind, view, target = _FIXED_ROOT[slot]
+        name, kind, view, target = slots.FIXED_ROOT[slot]
         return Node(slot, kind, view=view, name=name if kind is Kind.SHELF else "", target=target)
 
     def _thread_node(self, thread: str, slot: int) -> Node:
@@ -471,9 +273,9 @@ class Tree:
 
     def _made(self, thread: str, base: int, slot: int) -> Node:
         """A node with a fixed name in the folder of a thread, whose number is `base`, or a link to it in a view."""
-        if slot in _SHELF_LINKS:
-            return Node(base | slot, Kind.SHELF_LINK, thread, name=_SHELF_LINKS[slot])
-        name, kind, view = _FIXED_THREAD[slot]
+        if slot in slots.SHELF_LINKS:
+            return Node(base | slot, Kind.SHELF_LINK, thread, name=slots.SHELF_LINKS[slot])
+        name, kind, view = slots.FIXED_THREAD[slot]
         return Node(base | slot, kind, thread, view, name if kind is Kind.CONTROL else "")
 
     def _store_node(self, path: str, status: os.stat_result) -> Node:
@@ -485,8 +287,8 @@ class Tree:
 
     def _lineage(self, thread: str, links: Links) -> Listing:
         """The files about a family are listed where there is more of it than this one log."""
-        slots = [slot for slot, row in _IN_LINEAGE.items() if self._is_there(thread, row[1], links)]
-        nodes = {_IN_LINEAGE[slot][0]: self._thread_node(thread, slot) for slot in slots}
+        shown = [slot for slot, row in slots.IN_LINEAGE.items() if self._is_there(thread, row[1], links)]
+        nodes = {slots.IN_LINEAGE[slot][0]: self._thread_node(thread, slot) for slot in shown}
         if not links.are_none or len(self._store.rollouts(thread)) > 1:
             return self._fixed(list(nodes.values()), list(nodes))
         unlisted = {view.value: nodes.pop(view.value) for view in FamilyView}
@@ -524,7 +326,7 @@ class Tree:
         def node(position: int) -> Node:
             name = names[position]
             if position == 0:
-                return self._thread_node(thread, _CURRENT)
+                return self._thread_node(thread, slots.CURRENT)
             key = f"{Kind.ROLLOUT.name}\0{thread}\0{name}"
             return self._dynamic.number(key, lambda ino: Node(ino, Kind.ROLLOUT, thread, name=name))
 
@@ -535,7 +337,7 @@ class Tree:
         if self.shelves.is_folder(path):
             return self._shelf_folder(path)
         return self._thread_node(
-            self.shelves.links(folder.name).thread(name), _SHELF_SLOTS[folder.name.partition("/")[0]]
+            self.shelves.links(folder.name).thread(name), slots.SHELF_SLOTS[folder.name.partition("/")[0]]
         )
 
     def _shelf_folder(self, path: str) -> Node:
@@ -543,7 +345,7 @@ class Tree:
 
     def _shelf(self, folder: Node) -> Listing:
         folders, links = self.shelves.folders(folder.name), self.shelves.links(folder.name)
-        slot = _SHELF_SLOTS[folder.name.partition("/")[0]]
+        slot = slots.SHELF_SLOTS[folder.name.partition("/")[0]]
         names, threads = [*folders, *links.listed()] if folders else links.listed(), links.threads
 
         def node(position: int) -> Node:
@@ -554,9 +356,9 @@ class Tree:
         return Listing(names, node)
 
     def _store_listing(self, folder: Node) -> Listing:
-        fixed = list(_IN_STORE) if folder.kind is Kind.STORE else []
+        fixed = list(slots.IN_STORE) if folder.kind is Kind.STORE else []
         entries = self._files.entries(folder.name)
-        names = [_IN_STORE[slot][0] for slot in fixed] + [name for name, _ in entries]
+        names = [slots.IN_STORE[slot][0] for slot in fixed] + [name for name, _ in entries]
 
         def node(position: int) -> Node:
             if position < len(fixed):
@@ -603,9 +405,6 @@ class _Keys(inodes.Keys[Node]):
             f"{Kind.ROLLOUT.name}\0{rollout.thread_id}\0{rollout.shown}",
             f"{Kind.STORE_FILE.name}\0{shared}",
         )
-
-
-_STORE_VIEW_NAMES = frozenset(row[0] for row in _IN_STORE.values())
 
 
 def _given(links: Links | None) -> Links:

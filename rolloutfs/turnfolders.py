@@ -19,7 +19,8 @@ from threadstore.turnfiles import CALLS, Files, Turns
 
 from rolloutfs.engine import Engine
 from rolloutfs.lru import Recent
-from rolloutfs.tree import Kind, Listing, Node, Tree
+from rolloutfs.nodes import Kind, Listing, Node
+from rolloutfs.tree import Tree
 
 _LAST: Final = "last"
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")

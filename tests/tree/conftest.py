@@ -12,8 +12,9 @@ from threadstore.store import Links, ThreadStore
 from rolloutfs.attributes import Clock
 from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
+from rolloutfs.nodes import Node, needs_links
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import Node, Tree, needs_links
+from rolloutfs.tree import Tree
 from tests.tree.sample import SampleStore, sample_store
 
 

@@ -6,7 +6,7 @@ import pytest
 from pyfuse3 import EntryAttributes
 
 from rolloutfs.answers import Answers
-from rolloutfs.tree import Kind, Node
+from rolloutfs.nodes import Kind, Node
 from rolloutfs.watch import Changes
 
 ONE, OTHER = (f"01a22938-0000-7000-8000-00000000000{number}" for number in (1, 2))

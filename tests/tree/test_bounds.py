@@ -36,6 +36,7 @@ from rolloutfs.engine import Engine
 from rolloutfs.heirs import Heirs
 from rolloutfs.indexing import Indexing
 from rolloutfs.journal import Journal
+from rolloutfs.nodes import Kind, Node
 from rolloutfs.notices import Notices
 from rolloutfs.numbered import Numbered
 from rolloutfs.operations import Operations
@@ -43,7 +44,6 @@ from rolloutfs.pool import open_pool
 from rolloutfs.readers import Literal
 from rolloutfs.shelves import BY_BRANCH, BY_CWD, BY_DATE, Shelves
 from rolloutfs.shelving import Shelving
-from rolloutfs.tree import Kind, Node
 from rolloutfs.watch import Changes, Watch
 from tests.tree.conftest import Planted
 from tests.tree.sample import DAY, SampleStore, thread_id

@@ -21,9 +21,9 @@ from rolloutfs import inodes
 from rolloutfs.attributes import Clock, Describer
 from rolloutfs.content import Announced
 from rolloutfs.fds import OpenFiles
+from rolloutfs.nodes import Node
 from rolloutfs.readers import Derived, Version, reader
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import Node
 from tests.tree.conftest import Planted
 from tests.tree.sample import SampleStore, thread_id
 

@@ -12,8 +12,9 @@ from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from rolloutfs import inodes
+from rolloutfs.nodes import Kind, Node
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import Kind, Node, Tree
+from rolloutfs.tree import Tree
 from tests.tree.conftest import Planted
 from tests.tree.sample import DAY, SampleStore, line, meta, thread_id
 
