@@ -18,10 +18,10 @@ from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from rolloutfs import checks, control, journal, logs, spoolfolder, summarizer
+from rolloutfs.compacting import compact_with
 from rolloutfs.control import RefusedError, Request
 from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
-from rolloutfs.handles import compact_with
 from rolloutfs.invocation import let_go_of_stdout
 from rolloutfs.journal import Journal
 from rolloutfs.meant import UnnamedError, find

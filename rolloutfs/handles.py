@@ -30,20 +30,17 @@ from threadstore.projection import Projection, View
 from threadstore.seen import Seen
 
 from rolloutfs import control, summarizer, texts
+from rolloutfs.compacting import compact_with, seen_of
 from rolloutfs.control import RefusedError, Request
 from rolloutfs.engine import Engine
-from rolloutfs.fds import OpenFiles
 from rolloutfs.journal import Journal, Mark
-from rolloutfs.lru import Recent
-from rolloutfs.perform import Result, failure, internal, reason, refusal, with_word
-from rolloutfs.readers import Derived, reader
-from rolloutfs.storefiles import StoreFiles
+from rolloutfs.lastanswers import LastAnswers
+from rolloutfs.perform import Result, failure, internal, refusal
 from rolloutfs.summarizer import Summarizer
 from rolloutfs.texts import Text
 
 log = logging.getLogger(__name__)
 
-_KEPT = 1 << 20  # bytes of answers that the journal could not take
 FIRST = 1 << 48  # the numbers of these handles start here, those of other files stay below
 
 Json = dict[str, Any]
@@ -60,22 +57,6 @@ class _Job:
     answer: Json
     before: Mark | None
     is_over: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Unwritten:
-    """An answer that could not be added to the journal, whose last line of the thread was at `mark` then; `error` is
-    the last one of the thread.
-    """
-
-    line: bytes
-    error: str | None
-    mark: Mark | None
-
-    @property
-    def weight(self) -> int:
-        """Bytes of memory, about."""
-        return 1024 + len(self.line) + len(self.error or "")
 
 
 @dataclass(slots=True)
@@ -110,18 +91,16 @@ class _Handle:
 
 class ControlFiles:
     """Invariants: `_jobs` has one entry for each thread whose summary is being written, and nothing else; `ending` has
-    one for each closed handle whose text is being used; `_unwritten` has the newest answer of each thread that is not
-    in the journal, as far as there is room: those that were asked for last.
+    one for each closed handle whose text is being used.
     """
 
     def __init__(self, engine: Engine, journal: Journal, changed: Callable[[str], None]) -> None:
         self._engine = engine
-        self._journal = journal
+        self._last = LastAnswers(journal)
         self._changed = changed  # is told of every thread that an operation may have changed
         self._handles: dict[int, _Handle] = {}
         self._next = FIRST
         self._jobs: dict[str, _Job] = {}
-        self._unwritten: Recent[str, _Unwritten] = Recent(_KEPT, lambda one: one.weight)
         self._held: WeakValueDictionary[str, Text] = WeakValueDictionary()  # who locked a thread last
         self.ending: set[trio.Event] = set()
         self._nursery: trio.Nursery | None = None
@@ -145,18 +124,13 @@ class ControlFiles:
 
     def fresh(self, thread: str, file: str) -> bytes:
         """The answer to the last request for the thread, or how to make one."""
-        kept = self._kept(thread)
-        if kept is not None:
-            return kept.line
+        unwritten = self._last.unwritten(thread)
+        if unwritten is not None:
+            return unwritten
         job = self._jobs.get(thread)
-        if job is not None and job.before == self._journal.mark(thread):
+        if job is not None and job.before == self._last.mark(thread):
             return control.as_line(job.answer)
-        return self._journal.last(thread) or control.usage(file)
-
-    def _kept(self, thread: str) -> _Unwritten | None:
-        """The newest answer of a thread, if the journal doesn't have it, nor a newer one from elsewhere."""
-        kept = self._unwritten.get(thread)
-        return kept if kept is not None and self._journal.mark(thread) in (None, kept.mark) else None
+        return self._last.written(thread) or control.usage(file)
 
     def size(self, thread: str, file: str) -> int:
         """Bytes that a fresh open shows."""
@@ -164,8 +138,7 @@ class ControlFiles:
 
     def error(self, thread: str) -> str | None:
         """Why the last request for the thread that came to nothing did; None when none has."""
-        kept = self._kept(thread)
-        return kept.error if kept is not None else self._journal.error(thread)
+        return self._last.error(thread)
 
     # Handles
 
@@ -427,22 +400,9 @@ class ControlFiles:
         """Let everybody know. What came of the request, with a word more when the journal doesn't have it."""
         if result.trace:
             log.error("%s of thread %s failed: %s", result.answer["op"], thread, result.trace)
-        with trio.CancelScope(shield=True):
-            try:
-                await trio.to_thread.run_sync(self._journal.append, thread, payload, result.answer)
-                self._unwritten.drop(thread)
-            except Exception as error:  # noqa: BLE001  the operation stands, and its answer is shown all the same
-                log.warning("%s can't be written: %s", self._journal.path, error)
-                result = with_word(result, self._journal.unwritten(error))
-                self._keep(thread, result)
+        result = await self._last.add(thread, payload, result)
         self._tell(thread, result)
         return result
-
-    def _keep(self, thread: str, result: Result) -> None:
-        """Remember an answer that the journal could not take."""
-        answer = result.answer
-        error = f"{answer['error']}: {answer['message']}" if answer["error"] else self.error(thread)
-        self._unwritten.put(thread, _Unwritten(control.as_line(answer), error, self._journal.mark(thread)))
 
     def _tell(self, thread: str, result: Result) -> None:
         other = result.answer.get("thread_id")
@@ -479,11 +439,11 @@ class ControlFiles:
         assert self._nursery is not None
         told = "The summary is being written; read a control file of the thread, or operations.jsonl, for the result."
         answer = control.answer("compact", thread, "running", message=told, dry_run=False)
-        job = _Job(thread, payload, answer, self._journal.mark(thread))
-        self._unwritten.drop(thread)
+        job = _Job(thread, payload, answer, self._last.mark(thread))
+        self._last.forget_unwritten(thread)
         self._jobs[thread] = job
         self._nursery.start_soon(self._summarize, job, program, history)
-        return Result(0, job.answer, seen=_seen(history)), job
+        return Result(0, job.answer, seen=seen_of(history)), job
 
     def _refuse_held(self, thread: str) -> None:
         """Say who has the writer's lock of a thread, where it is another handle of ours."""
@@ -508,28 +468,6 @@ class ControlFiles:
             job.answer = (await self._finished(job.thread, job.payload, result)).answer
             if self._jobs.get(job.thread) is job:  # until it is listed: an older answer is never shown
                 del self._jobs[job.thread]
-
-
-async def compact_with(engine: Engine, thread: str, program: Summarizer, history: Projection) -> Result:
-    """Let a program write a summary of a history, and compact the thread with it if it is as it was."""
-    request = Request("compact", strategy="auto")
-    try:
-        pages = reader(Derived.of(history), OpenFiles(StoreFiles(engine.store.root)))
-    except OSError as error:
-        told = reason(error, engine.store.root)
-        return failure(request, thread, error.errno or errno.EIO, f"the history can't be read: {told}")
-    try:
-        summary = await summarizer.run(program, pages.read, pages.size)
-    except RefusedError as error:
-        return failure(request, thread, error.code, error.message)
-    finally:
-        pages.close()
-    return await engine.operate(thread, dataclasses.replace(request, summary=summary), _seen(history))
-
-
-def _seen(history: Projection) -> Seen:
-    """The state of a thread that a history was made from."""
-    return Seen.of(history.basis[0])
 
 
 _AFTER = (

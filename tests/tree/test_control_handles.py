@@ -610,7 +610,7 @@ async def test_usage_text_changes_nothing_at_all(desk: Desk) -> None:
         assert await desk.write(handle, control.usage(file)) == 0
         assert await desk.files.read(handle, 0, 1 << 20) == control.usage(file)
     assert desk.engine.asked == []
-    assert not os.path.exists(desk.files._journal.path)
+    assert not os.path.exists(desk.files._last.journal.path)
 
 
 async def test_errors_are_kept_for_the_thread(desk: Desk) -> None:
@@ -670,7 +670,7 @@ async def test_an_answer_that_can_not_be_recorded_is_shown(desk: Desk, tmp_path:
     """By a fresh open, too, with the path and the reason, until the journal has a newer one; also for what failed."""
     handle = desk.files.open(THREAD, "fork")
     assert await desk.write(handle, b"latest") == 0
-    folder, path = tmp_path / "state", desk.files._journal.path
+    folder, path = tmp_path / "state", desk.files._last.journal.path
     kept = Path(path).read_bytes()
     os.unlink(path)
     os.mkdir(path)
@@ -693,7 +693,7 @@ async def test_an_answer_that_can_not_be_recorded_is_shown(desk: Desk, tmp_path:
 
 async def test_answers_that_can_not_be_recorded_are_few(desk: Desk) -> None:
     """Of many threads those are remembered that were asked for last, in bounded memory, long answers too."""
-    os.makedirs(desk.files._journal.path)
+    os.makedirs(desk.files._last.journal.path)
     long = control.answer("fork", THREAD, "done", dry_run=False) | {"dropped_turns": ["x" * 36] * 300}
     desk.engine.answer = lambda request: Result(0, long)
     threads = [f"{THREAD[:-4]}{number:04}" for number in range(400)]
