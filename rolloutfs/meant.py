@@ -35,7 +35,7 @@ from rolloutfs.naming import begins, by_people, name_of, newest_first, summary_o
 
 _CANDIDATES = 5  # threads that a refusal lists
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_END = re.compile(r"[0-9a-f-]{4,36}")  # of an id; fewer characters would be words
+_END = re.compile(r"[0-9a-f-]{6,36}")  # of an id; fewer characters may be a word that many ids end in
 _LINK = re.compile(rf".*-([0-9a-f]{{8}}|{_UUID})_*", re.DOTALL)  # a link's name as `linknames` makes it
 _TIMED = re.compile(r"(?:([0-9]{4}-[0-9]{2}-[0-9]{2})T)?([0-2][0-9]-[0-5][0-9]-[0-5][0-9])(?:_(.*))?", re.DOTALL)
 _QUARTER = 15 * 60  # seconds; zones differ from UTC by some of these
@@ -94,8 +94,10 @@ def _called(store: ThreadStore, wanted: str) -> str | None:
         return _only(ended, f"{what} is the end of {len(ended)} thread ids: give more of it.")
     shown = list(_shown(store))
     linked = [one.thread for one in shown if _is_link(store, one, wanted)]
-    if linked:
+    if linked and _TIMED.fullmatch(wanted):
         return _only(linked, f"{len(linked)} threads may have a link {what}: give the id of one, or the link's path.")
+    if linked:
+        return _only(linked, f"{len(linked)} threads begin with {what}: give the id of one.")
     line = harmless(wanted)
     said = [one.thread for one in shown if line and one.line == line]
     said = said or [one.thread for one in shown if one.begins(line)] or _agents(store, wanted)

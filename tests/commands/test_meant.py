@@ -33,16 +33,16 @@ def call(sample: SampleStore, thread: str, name: str) -> None:
 
 
 def test_the_end_of_an_id(sample: SampleStore, ask: Ask) -> None:
-    """From 4 characters on, in any case, alone or behind the words of a link; several are told."""
+    """From 6 characters on, in any case, alone or behind the words of a link; several are told."""
     thread, other = sample.add(0x123456780, "fix the tests"), sample.add(0xAB45678F, "else")
-    for word in ("6780", "23456780", thread[1:], "fix_the_tests-23456780", f"x-{thread}", f"x-{thread}__"):
+    for word in ("456780", "23456780", thread[1:], "fix_the_tests-23456780", f"x-{thread}", f"x-{thread}__"):
         assert json.loads(ask("show", word, "--store", sample.root).out)["id"] == thread
     assert ask("log", "AB45678F", "--store", sample.root).err == "The thread has no turns.\n"
     sample.add(0xCB45678F)
     told = ask("show", "b45678f", "--store", sample.root, code=8).err
     assert "the end of 2 thread ids" in told
     assert other in told
-    assert "There is no thread" in ask("show", "780", "--store", sample.root, code=8).err
+    assert "There is no thread" in ask("show", "56780", "--store", sample.root, code=8).err
 
 
 def test_what_ls_shows(sample: SampleStore, ask: Ask) -> None:
@@ -69,6 +69,7 @@ def test_what_ls_shows(sample: SampleStore, ask: Ask) -> None:
     assert "2 threads begin with 'fix the bug'" in several
     assert made[0] in several
     assert thread_id(30) in several
+    assert "2 threads begin with 'fix_the_bug'" in ask("log", "fix_the_bug", "--store", sample.root, code=8).err
 
 
 def test_every_link(lab: Lab, open_store: OpenStore, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
