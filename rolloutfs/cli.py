@@ -365,10 +365,13 @@ def _operate(file: str, thread: str, payload: Callable[[], bytes], store: str | 
     """Do what a write to a control file would do; the answer goes to stdout, a reason to stderr."""
 
     def run() -> None:
-        from rolloutfs import command, meant
+        from rolloutfs import command, control, meant
 
         try:
-            command.operate(meant.store_of(store, thread), file, thread, payload(), click.echo, dry_run=dry_run)
+            data = payload()
+            is_dry = dry_run or control.is_for_a_look(file, data)
+            place = meant.store_of(store, thread, is_changed=not is_dry)
+            command.operate(place, file, thread, data, click.echo, dry_run=dry_run)
         except (MountError, click.ClickException):
             raise
         except Exception as error:

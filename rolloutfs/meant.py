@@ -32,6 +32,7 @@ from rolloutfs.errors import Exit, MountError
 from rolloutfs.harmless import harmless, quoted
 from rolloutfs.invocation import default_store
 from rolloutfs.naming import begins, by_people, name_of, newest_first, summary_of
+from rolloutfs.wording import shell_word
 
 _CANDIDATES = 5  # threads that a refusal lists
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -50,13 +51,16 @@ class UnnamedError(MountError):
         self.errno = code
 
 
-def store_of(store: str | None, wanted: str | None) -> str:
+def store_of(store: str | None, wanted: str | None, *, is_changed: bool = False) -> str:
     """The store that is meant: the one that is given, that of the mount into which `wanted` leads (None: in which this
-    is), else the default one.
+    is), else the default one. Raises MountError where it is to be changed and that mount is read-only.
     """
     if store:
         return store
     place = places.of("." if wanted is None else wanted)
+    if place is not None and place.is_read_only and is_changed:
+        told = f"{harmless(place.mountpoint)} is mounted read-only. To change what it shows, say so: --store"
+        raise MountError(f"{told} {shell_word(place.store)}", Exit.REFUSED)
     return default_store() if place is None else place.store
 
 

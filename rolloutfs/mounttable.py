@@ -13,7 +13,7 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 @dataclass(frozen=True, slots=True)
 class Mount:
     """One line of the table. The source of a mount of ours is the path of its store; `device` is major:minor, `number`
-    that of the mount, which another one may get when it is gone.
+    that of the mount, which another one may get when it is gone. One that `is_read_only` was made or remounted so.
     """
 
     mountpoint: str
@@ -21,6 +21,7 @@ class Mount:
     source: str
     device: str = ""
     number: str = ""
+    is_read_only: bool = False
 
     @property
     def is_fuse(self) -> bool:
@@ -46,7 +47,9 @@ def parse(table: bytes) -> list[Mount]:
         if b"-" not in fields or len(fields) < fields.index(b"-") + 3:
             continue
         after = fields.index(b"-")
-        mounts.append(Mount(*map(_text, (fields[4], fields[after + 1], fields[after + 2], fields[2], fields[0]))))
+        where, fstype, source = map(_text, (fields[4], fields[after + 1], fields[after + 2]))
+        device, number = map(_text, (fields[2], fields[0]))
+        mounts.append(Mount(where, fstype, source, device, number, b"ro" in fields[5].split(b",")))
     return mounts
 
 

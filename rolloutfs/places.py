@@ -9,11 +9,14 @@ from rolloutfs import mounttable
 
 
 class Place(NamedTuple):
-    """A path that leads into the folder of a thread. Paths are absolute, links resolved."""
+    """A path that leads into the folder of a thread, and whether its mount is read-only. Paths are absolute, links
+    resolved.
+    """
 
     mountpoint: str
     store: str
     thread: str
+    is_read_only: bool
 
     @property
     def folder(self) -> str:
@@ -37,4 +40,6 @@ def of(path: str) -> Place | None:
         return None
     mount = max(inside, key=lambda one: len(one.mountpoint))
     thread = real[len(mount.mountpoint.rstrip("/")) :].split("/")[2]
-    return Place(mount.mountpoint, mount.store, thread) if mount.store is not None and thread else None
+    if mount.store is None or not thread:
+        return None
+    return Place(mount.mountpoint, mount.store, thread, mount.is_read_only)

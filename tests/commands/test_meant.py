@@ -136,6 +136,21 @@ def test_paths_elsewhere(lab: Lab, ask: Ask, tmp_path: Path) -> None:
     assert completed(lab.sample.root, f"{lab.mountpoint}/rec") == [f"{lab.mountpoint}/rec"]  # for the shell to complete
 
 
+def test_a_read_only_mount(lab: Lab, ask: Ask) -> None:
+    """What is meant by a path into one is not changed, unless its store is given; it may be looked at."""
+    thread = lab.sample.add(1, "one")
+    lab.mount("--read-only")
+    before = sorted(lab.sample.root.rglob("*"))
+    folder = lab.thread(thread)
+    said = ask("fork", folder, code=8).err
+    assert said.endswith(f"is mounted read-only. To change what it shows, say so: --store {lab.sample.root}\n")
+    assert "read-only" in ask("revert", folder / "turns", "undo", code=8).err
+    assert sorted(lab.sample.root.rglob("*")) == before
+    for words in (("fork", "--dry-run", folder), ("fork", folder, "dry-run", "latest"), ("fork", folder)):
+        store = ("--store", lab.sample.root) * (words == ("fork", folder))
+        assert ask(*words, *store).objects[0]["status"] == "done"
+
+
 def test_one_way_after_the_other(sample: SampleStore, open_store: OpenStore) -> None:
     """An id counts before a name, a name before the end of another thread's id, that before first words."""
     ids = [sample.add(number, f"{number:08x}") for number in (0xAAAA0001, 0xAAAA0002, 0xAAAA0003)]
