@@ -197,9 +197,9 @@ class _Server:
         if self._door is not None or requestloop.obstacle() is not None or len(self._devices) != 1:
             return None
         (device,) = self._devices
-        opened = Gate(device, self._operations)
+        opened = Gate(device, self._operations.shortcuts)
         WAITING.begin = opened.settle
-        self._operations.keep_names()
+        self._operations.shortcuts.keep_names()
         return opened
 
     def abandon(self) -> None:
