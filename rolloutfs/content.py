@@ -24,7 +24,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 
 import trio
 from threadstore.errors import StoreError
-from threadstore.projection import Basis, FamilyView, Projection, StoreView, View
+from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
 
 from rolloutfs import freshness, inodes
 from rolloutfs.backing import Backings
@@ -42,13 +42,14 @@ from rolloutfs.heirs import Heirs
 from rolloutfs.lru import Recent
 from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader, whole_reader
 from rolloutfs.storefiles import StoreFiles
-from rolloutfs.tree import Kind, Node, Tree
+from rolloutfs.tree import VIEW_SLOTS, Kind, Node, Tree
 from rolloutfs.turnfolders import TurnFolders
 
 log = logging.getLogger(__name__)
 
 PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has open
 KNOWN: Final = 4096  # files whose size is remembered, about 1.5 KiB each
+OUTLINED: Final = 512  # threads of which the sizes of all derived files are remembered, about 4 KiB each
 _MOVED: Final = 20_000  # files that were shown under another number, of which all are told of changes
 LARGE: Final = 1 << 20  # bytes from which a raw file is worth a backing file (FUSE 3)
 _RAW = (Kind.ROLLOUT, Kind.STORE_FILE)
@@ -109,6 +110,11 @@ def _bases(version: Derived) -> int:
     return 1 + len(version.projection.basis) // 8
 
 
+def _all_bases(outlines: Mapping[View, Outline]) -> int:
+    """The same, of the most that one of them was made from."""
+    return 1 + max(len(outline.basis) for outline in outlines.values()) // 8
+
+
 def _digest(signature: object) -> bytes:
     """Tells signatures apart, in a few bytes: one names every file that the content was made from."""
     return blake2b(repr(signature).encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -156,7 +162,9 @@ class Contents:
         self._fds = OpenFiles(files)
         self._known: Recent[int, Derived] = Recent(KNOWN, _bases)
         self._full: Recent[int, Derived] = Recent(PROJECTIONS, _weight)
+        self._outlined: Recent[str, Mapping[View, Outline]] = Recent(OUTLINED, _all_bases)  # what the index knows
         self._announced: Recent[int, Announced] = Recent(KNOWN)
+        self._together: Recent[int, tuple[Mapping[int, int], tuple[int, int]]] = Recent(OUTLINED)  # see `sizes`
         self._opened: Recent[int, bytes] = Recent(KNOWN)  # digests of signatures
         self._asked: Recent[str, float] = Recent(KNOWN)  # when the index was asked for a thread (s, monotonic)
         self._retries: Recent[tuple[int, int], float] = Recent(256)
@@ -186,7 +194,7 @@ class Contents:
 
     def announced(self, ino: int) -> Announced | None:
         """What the kernel was told last, if we remember it; of an open inode, its size in any case."""
-        told, state = self._announced.get(ino), self._open.get(ino)
+        told, state = self._told(ino), self._open.get(ino)
         return told if state is None else (told or Announced(0, 0, 0))._replace(size=state.shown)
 
     def is_open(self, ino: int) -> bool:
@@ -278,27 +286,48 @@ class Contents:
         version = Plain.of(path, self._files.shown(path))
         return self._tell(ino, node, version, version.size)
 
-    def glance_all(self, nodes: Sequence[Node], times: tuple[int, int]) -> list[tuple[Node, Announced]]:
-        """The same for derived files of one thread with these times, where they are plain: known, lasting, never shown
-        under another number, and open nowhere. Each set of files that some are made from is looked at once.
+    def sizes(self, thread: str, base: int, times: tuple[int, int]) -> dict[int, int]:
+        """The sizes in bytes, by slot, of the derived files of a thread that are plain: known, lasting, never shown
+        under another number, and open nowhere. The kernel is told of them with these times. `base` is the number of the
+        thread's folder.
         """
-        told: list[tuple[Node, Announced]] = []
-        looked: dict[int, bool] = {}
-        for node in nodes:
-            if node.ino in self._open or node.ino in self._highest:
+        outlines = self._outlined.get(thread)
+        held: dict[int, bool] = {}  # by the identity of a basis: most have the same
+
+        def holds(basis: tuple[Basis, ...]) -> bool:
+            found = held.get(id(basis))
+            if found is None:
+                found = held[id(basis)] = self._engine.store.is_made_from(thread, basis)
+            return found
+
+        if outlines is None or not all(holds(outline.basis) for outline in outlines.values()):
+            outlines = self._outlined.get(thread) if self._ask_index(thread) else None
+            held.clear()
+        sizes: dict[int, int] = {}
+        for slot, view in VIEW_SLOTS.items():
+            ino = base | slot
+            if ino in self._open or ino in self._highest or ino in self._epochs:
                 continue
-            known = self._known.get(node.ino)
-            if known is None and self._ask_index(node.thread):
-                known = self._known.get(node.ino)
-            if known is None:
+            known = self._known.get(ino)
+            outline = None if outlines is None else outlines.get(view)
+            if known is not None and holds(known.projection.basis):
+                sizes[slot] = known.size
+            elif outline is not None and holds(outline.basis):
+                sizes[slot] = outline.size
+            else:
                 continue
-            basis = known.projection.basis
-            if id(basis) not in looked:
-                looked[id(basis)] = bool(basis) and self._engine.store.is_current(node.thread, known.projection)
-            if looked[id(basis)]:
-                announced = Announced(known.size, *times)
-                self._announced.put(node.ino, announced)
-                told.append((node, announced))
+            self._announced.drop(ino)
+        self._together.put(base, (sizes, times))
+        return sizes
+
+    def _told(self, ino: int) -> Announced | None:
+        """What the kernel was told last, alone or with other files of its thread."""
+        told = self._announced.get(ino)
+        if told is None:
+            together = self._together.get(ino & ~0xFF)
+            size = None if together is None else together[0].get(ino & 0xFF)
+            if together is not None and size is not None:
+                told = Announced(size, *together[1])
         return told
 
     def _tell(self, ino: int, node: Node, version: Version, size: int) -> Announced:
@@ -353,7 +382,7 @@ class Contents:
 
     def _is_behind(self, ino: int, node: Node, version: Version) -> bool:
         """True for content that was being made when more of it was announced."""
-        told = self._announced.get(ino)
+        told = self._told(ino)
         return told is not None and version.size < told.size and not self._lasts(node, version)
 
     def _begin(self, node: Node, version: Version) -> _Open:
@@ -387,7 +416,7 @@ class Contents:
         before = self._opened.get(ino)
         keep = before == signature
         self._opened.put(ino, signature)
-        told = self._announced.get(ino)
+        told = self._told(ino)
         if (before is not None and not keep) or (told is not None and told.size != state.reader.size):
             invalidate(ino)
         number, self._next_handle = self._next_handle, self._next_handle + 1
@@ -473,7 +502,7 @@ class Contents:
 
     async def _kept(self, ino: int, state: _Open) -> Announced:
         """What an open inode is that shows no file of the store any more."""
-        told = self._announced.get(ino) or Announced(0, 0, 0)
+        told = self._told(ino) or Announced(0, 0, 0)
         return await self._shown(ino, state, told)
 
     async def _shown(self, ino: int, state: _Open, told: Announced) -> Announced:
@@ -557,9 +586,18 @@ class Contents:
         known = self._known.get(node.ino)
         if known is not None and self._holds(node, known.projection):
             return known
-        if node.kind is not Kind.VIEW or not self._ask_index(node.thread):
+        if node.kind is not Kind.VIEW:
             return None
-        known = self._known.get(node.ino)
+        known = self._indexed(node)
+        if known is None and self._ask_index(node.thread):
+            known = self._indexed(node)
+        return known
+
+    def _indexed(self, node: Node) -> Derived | None:
+        """What the index told of a derived file of a thread, if that holds."""
+        outlines = self._outlined.get(node.thread)
+        outline = outlines.get(node.view) if outlines is not None and isinstance(node.view, View) else None
+        known = None if outline is None else Derived.outlined(outline)
         return known if known is not None and self._holds(node, known.projection) else None
 
     def _ask_index(self, thread: str) -> bool:
@@ -569,20 +607,20 @@ class Contents:
             return False
         self._asked.put(thread, now)
         outlines = self._engine.store.outlines(thread)
-        self._keep_all(thread, {view: Derived.outlined(outline) for view, outline in outlines.items()})
+        if outlines:
+            self._outlined.put(thread, outlines)
+            for basis in {id(outline.basis): outline.basis for outline in outlines.values()}.values():
+                self._heirs.note(thread, basis[1:])
         return bool(outlines)
 
     def _learn(self, thread: str, made: Mapping[View, Projection]) -> None:
         """Keep derived files that were made together."""
-        self._keep_all(thread, {view: Derived.of(projection) for view, projection in made.items()})
-
-    def _keep_all(self, thread: str, versions: Mapping[View, Derived]) -> None:
         shared: dict[tuple[Basis, ...], tuple[Basis, ...]] = {}  # most are made from the same files
-        for node in self._tree.views(thread) if versions else ():
-            version = versions.get(node.view) if isinstance(node.view, View) else None
-            if version is not None:
-                basis = shared.setdefault(version.projection.basis, version.projection.basis)
-                self._keep(node, replace(version, projection=replace(version.projection, basis=basis)))
+        for node in self._tree.views(thread):
+            projection = made.get(node.view) if isinstance(node.view, View) else None
+            if projection is not None:
+                basis = shared.setdefault(projection.basis, projection.basis)
+                self._keep(node, Derived.of(replace(projection, basis=basis)))
 
     def _keep(self, node: Node, version: Derived) -> None:
         if node.thread:
@@ -642,5 +680,6 @@ class Contents:
             self._drop(node)
 
     def _drop(self, node: Node) -> None:
+        self._outlined.drop(node.thread)
         self._known.drop(node.ino)
         self._full.drop(node.ino)

@@ -75,6 +75,7 @@ class FullStore(Store, Protocol):
     def learn_edges(self, rollouts: list[RolloutFile], found: Edges) -> None: ...  # noqa: D102
     def cost(self, thread_id: str) -> int: ...  # noqa: D102
     def is_current(self, thread_id: str, projection: Projection) -> bool: ...  # noqa: D102
+    def is_made_from(self, thread_id: str, basis: tuple[Basis, ...]) -> bool: ...  # noqa: D102
     def seen(self, thread_id: str) -> Seen: ...  # noqa: D102
 
 

@@ -18,19 +18,22 @@ from threadstore.names import is_thread_id
 
 from rolloutfs import freshness, handles, listings
 from rolloutfs.answers import Answers, Kept
-from rolloutfs.attributes import BLOCK, Attributes, Clock, Describer
+from rolloutfs.attributes import BLOCK, Attributes, Clock, Describer, Sheet
 from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
 from rolloutfs.handles import ControlFiles
 from rolloutfs.invalidating import drop_names
-from rolloutfs.listings import Stream, Streams
+from rolloutfs.listings import Layout, Stream, Streams
 from rolloutfs.lru import Recent
 from rolloutfs.notices import Notices
 from rolloutfs.strays import is_stray
-from rolloutfs.tree import OF_TURNS, TURN_FOLDERS, Kind, Listing, Node, Tree, needs_links
+from rolloutfs.tree import OF_TURNS, TURN_FOLDERS, TURNS, VIEW_SLOTS, Kind, Listing, Node, Tree, needs_links
 
 _READ: Final = frozenset({Kind.VIEW, Kind.ROLLOUT, Kind.STORE_FILE})  # what is read most
+#: What has the times of its thread and follows from that alone.
+_OF_THREAD: Final = frozenset({Kind.THREAD, Kind.ROLLOUTS, Kind.LINEAGE, Kind.FORKS, Kind.AGENTS})
 _LIVELY: Final = 1024  # threads of which it is remembered when they changed
+_NONE: Final = frozenset[int]()
 _LINKED: Final = 50_000  # folders whose names follow from links that the kernel may keep the names of
 
 
@@ -78,6 +81,12 @@ class Shortcuts:
         self._links_version = 0
         self._keeps_names = False
         self._uid, self._gid = os.getuid(), os.getgid()
+        tree, links = parts.tree, {TURNS: len(parts.tree.target(Node(0, Kind.TURNS_LINK)))}
+        self._controls_in = [(row.slot, row.name) for row in tree.rows_in_thread if row.kind is Kind.CONTROL]
+        self._in_thread, self._alone, self._empty = (
+            Layout(rows, links, self._uid, self._gid, BLOCK) for rows in (tree.rows_in_thread, tree.rows_alone, ())
+        )
+        self._views_in = {id(one): VIEW_SLOTS.keys() & {*one.slots} for one in (self._in_thread, self._alone)}
 
     def node(self, ino: int) -> Node:
         """The node of a number that the kernel knows."""
@@ -101,7 +110,7 @@ class Shortcuts:
             node = self._tree.lookup(parent, text)
         except KeyError:
             raise FUSEError(errno.ENOENT) from None
-        entry = self._answers.of(node).packed.get(node.ino)
+        entry = self._at_hand(self._answers.of(node), node)
         if entry is not None:
             self._tree.remember(node)
             self._notices.told(node.ino)
@@ -112,7 +121,20 @@ class Shortcuts:
         if self._controls.ending:
             return None
         self._looking.look(inode)
-        return self._answers.of(self.node(inode)).packed.get(inode)
+        node = self.node(inode)
+        return None if node.ino != inode else self._at_hand(self._answers.of(node), node)
+
+    def _at_hand(self, kept: Kept, node: Node) -> bytes | None:
+        """What is told of a node of which nobody has another content open; None when it has to be found out."""
+        entry = kept.packed.get(node.ino)
+        if entry is None and node.kind in _OF_THREAD:
+            entry = self._packed(kept, node, self._describer.exact(node))
+        elif entry is None and self._is_in(kept.sheet, node):
+            entry = self._packed(kept, node)
+        return entry
+
+    def _is_in(self, sheet: Sheet | None, node: Node) -> bool:
+        return sheet is not None and node.kind is Kind.VIEW and node.ino & 0xFF in sheet.sizes
 
     def readlink_now(self, inode: int) -> bytes | None:
         """The target of a link that follows from one thread."""
@@ -188,8 +210,10 @@ class Shortcuts:
         folder, listing = stream.folder, stream.listing
         names, parts = listing.names, []
         kept, kind, thread = self._answers.of(folder), folder.kind, folder.thread
-        if kind is Kind.THREAD and start == 0 and self._looking.is_watched():
-            self._learn_files(thread, kept)
+        if start == 0 and kind in _OF_THREAD and self._looking.is_watched():
+            page = self._whole(stream)
+            if page is not None and len(page) <= size:
+                return page
         for number in range(start, len(names) + listings.DOTS):
             offset = stream.position(number + 1)
             if number < listings.DOTS:
@@ -220,15 +244,32 @@ class Shortcuts:
             self._finish(stream)
         return b"".join(parts)
 
-    def _learn_files(self, thread: str, kept: Kept) -> None:
-        """What `_packed` would say of the derived files of a thread, where that is plain."""
-        nodes = [node for node in self._tree.views(thread) if node.ino not in kept.packed]
-        for told in self._describer.glance_all(thread, nodes) if nodes else ():
-            kept.packed[told.ino] = listings.packed(told, self._uid, self._gid, BLOCK)
+    def _whole(self, stream: Stream) -> bytes | None:
+        """All of a folder that is as nearly all are, and has nothing that would have to be thought about."""
+        folder, names = stream.folder, stream.listing.names
+        base, more = folder.ino & ~0xFF, {}
+        if folder.kind is Kind.THREAD:
+            layout = self._in_thread if names is self._tree.names_in_thread else None
+            more = {slot: self._controls.size(folder.thread, name) for slot, name in self._controls_in}
+        elif folder.kind is Kind.LINEAGE:
+            layout = self._alone if names is self._tree.names_alone else None
+        else:
+            layout = None if names else self._empty
+        if layout is None:
+            return None
+        own = self._answers.own(folder.thread)
+        if own.sheet is None:
+            own.sheet = self._describer.sheet(folder.thread, base)
+        if not self._views_in.get(id(layout), _NONE) <= own.sheet.sizes.keys():
+            return None
+        self._notices.told_all([base | slot for slot in layout.slots])
+        return layout.page(stream, self._tree.above(folder), own.sheet, more)
 
-    def _packed(self, kept: Kept, node: Node) -> bytes:
-        """What the kernel is told of a node in a listing; kept as `keep` says."""
-        attributes = self._describer.glance(node)
+    def _packed(self, kept: Kept, node: Node, attributes: Attributes | None = None) -> bytes:
+        """What the kernel is told of a node, in a listing unless its attributes are given; kept as `keep` says."""
+        if attributes is None:
+            sheet = kept.sheet if self._is_in(kept.sheet, node) else None
+            attributes = self._describer.glance(node) if sheet is None else sheet.attributes(node.ino & 0xFF)
         entry = listings.packed(attributes, self._uid, self._gid, BLOCK)
         if attributes.attr_seconds and self.may_keep(node, attributes):
             kept.packed[node.ino] = entry

@@ -168,6 +168,15 @@ class Listing:
         return self.unlisted[name]
 
 
+class Row(NamedTuple):
+    """What is fixed of a node with a slot: see `Node`."""
+
+    slot: int
+    name: str
+    kind: Kind
+    view: View | FamilyView | None
+
+
 class Place(NamedTuple):
     """Where the kernel knows a node: the folder, None when it doesn't know that one, and the name there."""
 
@@ -235,11 +244,17 @@ _IN_LINEAGE: dict[int, tuple[str, Kind, View | FamilyView | None]] = {
     39: (FamilyView.TEXT.value, Kind.FAMILY_LINK, FamilyView.TEXT),
     40: (FamilyView.MERMAID.value, Kind.FAMILY_LINK, FamilyView.MERMAID),
 }
-_VIEWS = tuple(slot for slot, row in {**_IN_THREAD, **_IN_LINEAGE}.items() if row[1] is Kind.VIEW)
+#: The derived files of a thread by their slots.
+VIEW_SLOTS: Mapping[int, View] = {
+    slot: row[2] for slot, row in {**_IN_THREAD, **_IN_LINEAGE}.items() if isinstance(row[2], View)
+}
+_ALONE = (32, 35, 36)  # what lineage/ lists of a thread that has neither relatives nor a second log
+_OF_FAMILY = {slot: row for slot, row in _IN_LINEAGE.items() if row[1] is Kind.FAMILY}
 _CURRENT = 48
 _SHELF_LINKS = {72 + number: name for number, name in enumerate(SHELVES)}  # slots of a thread: it is once on a shelf
 _SHELF_SLOTS = {name: slot for slot, name in _SHELF_LINKS.items()}
 _THREADS, _STORE = 3, 4
+TURNS = 21  # the slot of a link
 _LINEAGE, _ROLLOUTS = 16, 17
 _FIXED_ROOT = {**_AT_ROOT, **_IN_STORE, **_IN_SEARCH}
 _FIXED_THREAD = {**_IN_THREAD, **_UNLISTED, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
@@ -269,7 +284,11 @@ class Tree:
         self._in_thread = {**_IN_THREAD, **(_CONTROLS if controls else {})}
         self._slots_in_thread = [slot for slot in self._in_thread if slot not in _OF_REVERTS]
         self._slot_of = {row[0]: slot for slot, row in {**self._in_thread, **_UNLISTED}.items()}
-        self._names_in_thread = [self._in_thread[slot][0] for slot in self._slots_in_thread]
+        #: What nearly all threads have in their folder, and in lineage/; of such ones, `Listing.names` is this object.
+        self.rows_in_thread = [Row(slot, *self._in_thread[slot]) for slot in self._slots_in_thread]
+        self.names_in_thread = [row.name for row in self.rows_in_thread]
+        self.rows_alone = [Row(slot, *_IN_LINEAGE[slot]) for slot in _ALONE]
+        self.names_alone = [row.name for row in self.rows_alone]
         self._store = store
         self._files = files
         self._threads = threads if threads is not None else inodes.ThreadNumbers()
@@ -349,8 +368,8 @@ class Tree:
                     [self._made(thread, folder.ino, slot) for slot in self._in_thread],
                     [row[0] for row in self._in_thread.values()],
                 )
-            made = [self._made(thread, folder.ino, slot) for slot in self._slots_in_thread]
-            return self._fixed(made, self._names_in_thread)
+            base, slots = inodes.canonical(folder.ino), self._slots_in_thread
+            return Listing(self.names_in_thread, lambda position: self._made(thread, base, slots[position]))
         if kind is Kind.LINEAGE:
             return self._lineage(thread, _given(links))
         if kind is Kind.SEARCH:
@@ -418,7 +437,7 @@ class Tree:
     def views(self, thread: str) -> list[Node]:
         """The derived files of a thread."""
         base = inodes.compose(self._threads.of(thread), 0)
-        return [self._made(thread, base, slot) for slot in _VIEWS]
+        return [self._made(thread, base, slot) for slot in VIEW_SLOTS]
 
     def known_in_store(self, path: str) -> list[Place]:
         """The nodes under which the kernel may know a file or folder of the store, below store/."""
@@ -484,12 +503,14 @@ class Tree:
 
     def _lineage(self, thread: str, links: Links) -> Listing:
         """The files about a family are listed where there is more of it than this one log."""
+        if links.are_none and len(self._store.rollouts(thread)) == 1:
+            base = inodes.compose(self._threads.of(thread), 0)
+            unlisted = {row[0]: self._made(thread, base, slot) for slot, row in _OF_FAMILY.items()}
+            return Listing(self.names_alone, lambda position: self._made(thread, base, _ALONE[position]), unlisted)
         slots = [slot for slot, row in _IN_LINEAGE.items() if self._is_there(thread, row[1], links)]
-        nodes = {_IN_LINEAGE[slot][0]: self._thread_node(thread, slot) for slot in slots}
-        if not links.are_none or len(self._store.rollouts(thread)) > 1:
-            return self._fixed(list(nodes.values()), list(nodes))
-        unlisted = {view.value: nodes.pop(view.value) for view in FamilyView}
-        return Listing(list(nodes), list(nodes.values()).__getitem__, unlisted)
+        return self._fixed(
+            [self._thread_node(thread, slot) for slot in slots], [_IN_LINEAGE[slot][0] for slot in slots]
+        )
 
     def _is_there(self, thread: str, kind: Kind, links: Links) -> bool:
         if kind is Kind.FORKED_FROM:

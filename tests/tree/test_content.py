@@ -18,7 +18,7 @@ from threadstore.extents import ExtentsBuilder, Source
 from threadstore.projection import Projection
 
 from rolloutfs import inodes
-from rolloutfs.attributes import Clock, Describer
+from rolloutfs.attributes import Attributes, Clock, Describer
 from rolloutfs.content import Announced
 from rolloutfs.fds import OpenFiles
 from rolloutfs.readers import Derived, Version, reader
@@ -338,22 +338,49 @@ async def test_what_is_told_of_all_files_of_a_thread_is_what_is_told_of_each(sam
     contents, store = planted.contents, planted.store
     clock = Clock(store, StoreFiles(store.root))
     describer = Describer(store, StoreFiles(store.root), planted.tree, contents, clock)
-    views = planted.tree.views(thread)
-    assert describer.glance_all(thread, views) == []  # nothing is computed
+    views, base = planted.tree.views(thread), planted.walk(f"threads/{thread}").ino
+
+    def told() -> dict[int, Attributes]:
+        sheet = describer.sheet(thread, base)
+        return {base | slot: sheet.attributes(slot) for slot in sheet.sizes}
+
+    assert told() == {}  # nothing is computed
     for node in views:
         await contents.measure(node.ino, node)
-    told = {one.ino: one for one in describer.glance_all(thread, views)}
-    assert told == {node.ino: describer.glance(node) for node in views}
+    before = told()
+    assert before == {node.ino: describer.glance(node) for node in views}
     handle = await planted.open(f"threads/{thread}/effective_history.jsonl")
     replaced = await planted.open(f"threads/{thread}/turns.jsonl")
-    assert {one.ino for one in describer.glance_all(thread, views)} == told.keys() - {views[0].ino, views[5].ino}
+    assert told().keys() == before.keys() - {views[0].ino, views[5].ino}
     sample.replace(thread, "other", "words")
-    assert describer.glance_all(thread, views) == []
+    assert told() == {}
     for node in views:
         await contents.settle(node)
         await contents.measure(contents.inode(node), node)
     contents.release(handle)
-    again = {one.ino: one for one in describer.glance_all(thread, views)}
+    again = told()
     assert again == {node.ino: describer.glance(node) for node in views if node.ino in again}
     assert views[5].ino not in again
     contents.release(replaced)
+
+
+async def test_what_was_told_of_all_files_together_is_remembered(sample: SampleStore, plant: Plant) -> None:
+    """An open of a file that has another size now makes the kernel ask again; what is told of it alone comes last."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    contents, store = planted.contents, planted.store
+    describer = Describer(store, StoreFiles(store.root), planted.tree, contents, Clock(store, StoreFiles(store.root)))
+    node = planted.walk(f"threads/{thread}/full_history.jsonl")
+    base, slot = node.ino & ~0xFF, node.ino & 0xFF
+    first = await contents.measure(node.ino, node)
+    sheet = describer.sheet(thread, base)
+    assert contents.announced(node.ino) == Announced(sheet.sizes[slot], *sheet.times) == first
+    assert contents.announced(inodes.with_epoch(node.ino, 1)) is None
+    sample.append(thread, "more")
+    told: list[int] = []
+    handle, _ = await contents.open(node.ino, node, 1, told.append)
+    assert told == [node.ino]
+    contents.release(handle)
+    second = await contents.measure(node.ino, node)
+    assert contents.announced(node.ino) == second
+    assert second.size > first.size
