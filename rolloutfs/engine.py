@@ -67,6 +67,7 @@ class FullStore(Store, Protocol):
     def mask(self) -> Mask | None: ...  # noqa: D102
     @property
     def version(self) -> int: ...  # noqa: D102
+    def state(self, rollout: RolloutFile) -> os.stat_result: ...  # noqa: D102
     def status(self, rollout: RolloutFile) -> Basis: ...  # noqa: D102
     def naming(self) -> tuple[Basis, ...]: ...  # noqa: D102
     def titles(self) -> Iterator[tuple[str, Title]]: ...  # noqa: D102
