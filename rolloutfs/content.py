@@ -23,6 +23,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import stat
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -282,6 +283,10 @@ class Contents:
             rollout = self._tree.rollout_names(node.thread)[node.name]
             if rollout.compressed:
                 return None
+            status = self._engine.store.state(rollout)
+            if stat.S_ISREG(status.st_mode):
+                version = Plain.of(rollout.path, status)
+                return self._tell(ino, node, version, version.size)
             path = rollout.path
         version = Plain.of(path, self._files.shown(path))
         return self._tell(ino, node, version, version.size)

@@ -14,6 +14,7 @@ empty folder would look like a store whose threads were all deleted.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -224,6 +225,7 @@ class _Server:
             _allow_files()
             self._gate = self._open_gate()
             requestloop.enable(WAITING, self._door or self._gate)
+            gc.freeze()  # what is here stays: each look for garbage among it takes as long as some hundred requests
             trio.run(self._main, ready, ending)
             clean = True
         finally:

@@ -27,7 +27,7 @@ from rolloutfs.listings import Layout, Stream, Streams
 from rolloutfs.lru import Recent
 from rolloutfs.notices import Notices
 from rolloutfs.strays import is_stray
-from rolloutfs.tree import OF_TURNS, TURN_FOLDERS, TURNS, VIEW_SLOTS, Kind, Listing, Node, Tree, needs_links
+from rolloutfs.tree import CURRENT, OF_TURNS, TURN_FOLDERS, TURNS, VIEW_SLOTS, Kind, Listing, Node, Tree, needs_links
 
 _READ: Final = frozenset({Kind.VIEW, Kind.ROLLOUT, Kind.STORE_FILE})  # what is read most
 #: What has the times of its thread and follows from that alone.
@@ -82,9 +82,10 @@ class Shortcuts:
         self._keeps_names = False
         self._uid, self._gid = os.getuid(), os.getgid()
         tree, links = parts.tree, {TURNS: len(parts.tree.target(Node(0, Kind.TURNS_LINK)))}
+        shapes = (tree.rows_in_thread, tree.rows_alone, tree.rows_in_rollouts, ())
         self._controls_in = [(row.slot, row.name) for row in tree.rows_in_thread if row.kind is Kind.CONTROL]
-        self._in_thread, self._alone, self._empty = (
-            Layout(rows, links, self._uid, self._gid, BLOCK) for rows in (tree.rows_in_thread, tree.rows_alone, ())
+        self._in_thread, self._alone, self._current, self._empty = (
+            Layout(rows, links, self._uid, self._gid, BLOCK) for rows in shapes
         )
         self._views_in = {id(one): VIEW_SLOTS.keys() & {*one.slots} for one in (self._in_thread, self._alone)}
 
@@ -177,6 +178,9 @@ class Shortcuts:
         """Names from an offset on, with their attributes; None when they have to be waited for."""
         self._looking.look(inode)
         stream = self._streams.find(offset, inode)
+        if stream is not None and listings.number_at(offset) == len(stream.listing.names) + listings.DOTS:
+            self._finish(stream)
+            return b""
         if stream is None:
             folder = self.node(inode)
             if self._controls.ending or not self._is_near(folder):
@@ -253,17 +257,43 @@ class Shortcuts:
             more = {slot: self._controls.size(folder.thread, name) for slot, name in self._controls_in}
         elif folder.kind is Kind.LINEAGE:
             layout = self._alone if names is self._tree.names_alone else None
+        elif folder.kind is Kind.ROLLOUTS:
+            return self._one_log(stream) if len(names) == 1 + len(self._current.slots) else None
         else:
             layout = None if names else self._empty
         if layout is None:
             return None
-        own = self._answers.own(folder.thread)
-        if own.sheet is None:
-            own.sheet = self._describer.sheet(folder.thread, base)
-        if not self._views_in.get(id(layout), _NONE) <= own.sheet.sizes.keys():
+        try:
+            sheet = self._sheet(folder.thread, base)
+        except KeyError:  # gone since the snapshot
+            return None
+        if not self._views_in.get(id(layout), _NONE) <= sheet.sizes.keys():
             return None
         self._notices.told_all([base | slot for slot in layout.slots])
-        return layout.page(stream, self._tree.above(folder), own.sheet, more)
+        return layout.page(stream, self._tree.above(folder), sheet, more)
+
+    def _one_log(self, stream: Stream) -> bytes | None:
+        """The same of rollouts/ where there is one log."""
+        folder, listing = stream.folder, stream.listing
+        own, base = self._answers.own(folder.thread), folder.ino & ~0xFF
+        try:
+            node = listing.node(1)
+            entry = own.packed.get(node.ino) or self._packed(own, node)
+            sheet = self._sheet(folder.thread, base)
+        except (OSError, KeyError):  # gone since the snapshot
+            return None
+        told = int.from_bytes(entry[:8], "little")
+        name, offset = os.fsencode(listing.names[1]), stream.position(len(listing.names) + listings.DOTS)
+        page = self._current.page(stream, self._tree.above(folder), sheet, {CURRENT: len(name)})
+        self._tree.remember(node)
+        self._notices.told_all((base | CURRENT, told))
+        return page + listings.directory_entry(name, told, offset, entry)
+
+    def _sheet(self, thread: str, base: int) -> Sheet:
+        own = self._answers.own(thread)
+        if own.sheet is None:
+            own.sheet = self._describer.sheet(thread, base)
+        return own.sheet
 
     def _packed(self, kept: Kept, node: Node, attributes: Attributes | None = None) -> bytes:
         """What the kernel is told of a node, in a listing unless its attributes are given; kept as `keep` says."""
@@ -296,6 +326,9 @@ class Shortcuts:
         stirred = self._stirred.get(folder.thread)
         if stirred is not None and time.monotonic() - stirred < freshness.QUIET:
             return True
+        sheet = self._answers.own(folder.thread).sheet
+        if sheet is not None:
+            return sheet.seconds < freshness.QUIET
         try:
             mtime, _ = self._clock.of_thread(folder.thread)
         except KeyError:  # gone meanwhile

@@ -250,14 +250,14 @@ VIEW_SLOTS: Mapping[int, View] = {
 }
 _ALONE = (32, 35, 36)  # what lineage/ lists of a thread that has neither relatives nor a second log
 _OF_FAMILY = {slot: row for slot, row in _IN_LINEAGE.items() if row[1] is Kind.FAMILY}
-_CURRENT = 48
+CURRENT = 48
 _SHELF_LINKS = {72 + number: name for number, name in enumerate(SHELVES)}  # slots of a thread: it is once on a shelf
 _SHELF_SLOTS = {name: slot for slot, name in _SHELF_LINKS.items()}
 _THREADS, _STORE = 3, 4
 TURNS = 21  # the slot of a link
 _LINEAGE, _ROLLOUTS = 16, 17
 _FIXED_ROOT = {**_AT_ROOT, **_IN_STORE, **_IN_SEARCH}
-_FIXED_THREAD = {**_IN_THREAD, **_UNLISTED, **_CONTROLS, **_IN_LINEAGE, _CURRENT: ("current", Kind.CURRENT, None)}
+_FIXED_THREAD = {**_IN_THREAD, **_UNLISTED, **_CONTROLS, **_IN_LINEAGE, CURRENT: ("current", Kind.CURRENT, None)}
 _FOLDER_SLOTS = tuple(
     slot for slot, row in _FIXED_THREAD.items() if row[1] in (Kind.LINEAGE, Kind.ROLLOUTS, Kind.FORKS, Kind.AGENTS)
 )
@@ -288,6 +288,7 @@ class Tree:
         self.rows_in_thread = [Row(slot, *self._in_thread[slot]) for slot in self._slots_in_thread]
         self.names_in_thread = [row.name for row in self.rows_in_thread]
         self.rows_alone = [Row(slot, *_IN_LINEAGE[slot]) for slot in _ALONE]
+        self.rows_in_rollouts = [Row(CURRENT, *_FIXED_THREAD[CURRENT])]  # before the logs
         self.names_alone = [row.name for row in self.rows_alone]
         self._store = store
         self._files = files
@@ -387,8 +388,10 @@ class Tree:
     def target(self, node: Node, links: Links | None = None) -> str:
         """Where a link points to, relative to its folder; KeyError when it no longer points anywhere."""
         if node.kind is Kind.CURRENT:
-            head = self._store.head(node.thread)
             names = self.rollout_names(node.thread)
+            if len(names) == 1:
+                return next(iter(names))
+            head = self._store.head(node.thread)
             return next((name for name, rollout in names.items() if rollout == head), head.shown)
         if node.kind is Kind.FORKED_FROM or node.kind is Kind.PARENT:
             given = _given(links)
@@ -467,9 +470,12 @@ class Tree:
 
     def rollout_names(self, thread: str) -> dict[str, RolloutFile]:
         """The files below rollouts/: a name each, also when two rollouts would be called the same (FAULTS 12, 13)."""
+        rollouts = self._store.rollouts(thread)
+        if len(rollouts) == 1:
+            return {rollouts[0].shown: rollouts[0]}
         head = self._store.head(thread)
         names: dict[str, RolloutFile] = {}
-        for rollout in sorted(self._store.rollouts(thread), key=lambda rollout: (rollout != head, rollout.path)):
+        for rollout in sorted(rollouts, key=lambda rollout: (rollout != head, rollout.path)):
             name = rollout.shown
             if name in names:
                 stem = name.removesuffix(".jsonl")
@@ -544,7 +550,7 @@ class Tree:
         def node(position: int) -> Node:
             name = names[position]
             if position == 0:
-                return self._thread_node(thread, _CURRENT)
+                return self._thread_node(thread, CURRENT)
             key = f"{Kind.ROLLOUT.name}\0{thread}\0{name}"
             return self._dynamic.number(key, lambda ino: Node(ino, Kind.ROLLOUT, thread, name=name))
 
@@ -594,6 +600,7 @@ class _Keys(inodes.Keys[Node]):
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._last: tuple[str, tuple[str, ...]] = ("", ())  # a rollout is asked for several times in a row
 
     def node(self, ino: int, key: str) -> Node | None:
         """As `inodes.Keys` says."""
@@ -616,6 +623,11 @@ class _Keys(inodes.Keys[Node]):
 
     def keys(self, shared: str) -> tuple[str, ...]:
         """As `inodes.Keys` says."""
+        if self._last[0] != shared:
+            self._last = shared, self._keys(shared)
+        return self._last[1]
+
+    def _keys(self, shared: str) -> tuple[str, ...]:
         rollout = parse_rollout(shared)
         if rollout is None:
             return ()
