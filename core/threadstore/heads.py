@@ -97,9 +97,17 @@ class StateDatabase:
             return self._looked[1]
         name = self._newest(files)
         identity = () if name is None else tuple(_stat(files, name + suffix) for suffix in ("", "-wal"))
-        if changes is not None:  # of what lies elsewhere nobody hears
-            self._looked = (changes, identity) if self._folder(files) == self._root else None
+        if changes is not None:
+            self._looked = (changes, identity) if self._is_heard_of(files, name) else None
         return identity
+
+    def _is_heard_of(self, files: FileStates, name: str | None) -> bool:
+        """True where whoever hears of changes in the root hears of every one to the database in use: not where a name
+        leads elsewhere.
+        """
+        if self._folder(files) != self._root or len(self._databases[1]) > 1:
+            return False
+        return not self._databases[1] if name is None else not os.path.isabs(name)
 
     def _is_still(self, identity: Identity | None) -> bool:
         """Ask the system, whatever is remembered: nothing was changed while we were reading."""

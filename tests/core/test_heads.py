@@ -159,6 +159,27 @@ def test_a_home_of_which_somebody_hears(home: Home, tmp_path: Path, monkeypatch:
     assert home.database.identity()[0][0] == str(elsewhere / home.path.name)
 
 
+@pytest.mark.parametrize("is_dangling", [True, False])
+def test_a_link_to_a_database_elsewhere(home: Home, tmp_path: Path, *, is_dangling: bool) -> None:
+    """Nobody in the home hears when that is written, or comes to be."""
+    states = RememberedStates(str(home.folder))
+    states.start()
+    home.database.close()
+    home.database = StateDatabase(states, str(tmp_path / "scratch"))
+    elsewhere = home.path.rename(tmp_path / "aside")
+    home.path.symlink_to(elsewhere)
+    if is_dangling:
+        elsewhere.rename(tmp_path / "away")
+    before = home.database.identity()
+    if is_dangling:
+        (tmp_path / "away").rename(elsewhere)
+    else:
+        with closing(sqlite3.connect(elsewhere)) as connection:
+            connection.execute("UPDATE threads SET rollout_path = 'second.jsonl'")
+            connection.commit()
+    assert home.database.identity() != before
+
+
 def test_no_database(home: Home) -> None:
     """FAULTS 26: absent is no problem; one that appears, or goes away, is seen."""
     moved = home.path.rename(home.folder.parent / "aside")
