@@ -27,7 +27,7 @@ import stat
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -86,14 +86,13 @@ class _Open:
     backing: int | None = None
     sure: bool = True
     shown: int = 0
-    growing: trio.Lock = field(default_factory=trio.Lock)
+    growing: trio.Lock | None = None  # made when it is needed: few files grow while they are open
 
     def __post_init__(self) -> None:
         self.shown = self.reader.size
 
 
-@dataclass(frozen=True, slots=True)
-class _Handle:
+class _Handle(NamedTuple):
     ino: int
     state: _Open
 
@@ -177,9 +176,10 @@ class Contents:
         self._handles: dict[int, _Handle] = {}
         self._next_handle = 1
         self._renewals: dict[int, freshness.Share] = {}
-        self._unchanged: Recent[int, bytes] | None = (
-            None  # files about families since the last change: their generations
-        )
+        # Since the last change, while the store is watched: generations of files about families; digests of derived
+        # files of threads that were opened, and about which the kernel needn't be told anything when they are again.
+        self._unchanged: Recent[int, bytes] | None = None
+        self._settled: Recent[int, bytes] | None = None
 
     # What the kernel is told
 
@@ -352,6 +352,7 @@ class Contents:
         looked up again.
         """
         for left in reversed(range(_ATTEMPTS)):
+            settled = self._settled  # another one if something happens meanwhile
             version = await self._version(node, with_extents=True)
             state = self._open.get(ino)
             if state is None:
@@ -369,7 +370,9 @@ class Contents:
             elif self._open.get(ino) is not state:  # closed by all others meanwhile
                 continue
             self._retries.drop((who, node.ino))  # this walk has its answer; the next one begins anew
-            return self._handle(ino, state, version, invalidate)
+            if settled is not self._settled:
+                settled = None
+            return self._handle(ino, state, version, invalidate, settled if self._is_told_of(node, version) else None)
         raise OSError(errno.EIO, "The content is replaced faster than it can be opened")
 
     def open_now(self, ino: int, node: Node, who: int, invalidate: Callable[[int], None]) -> tuple[int, bool] | None:
@@ -383,7 +386,22 @@ class Contents:
             return None
         state = self._open[ino] = self._begin(node, version)
         self._retries.drop((who, node.ino))
-        return self._handle(ino, state, version, invalidate)
+        settled = self._settled if self._is_told_of(node, version) else None
+        return self._handle(ino, state, version, invalidate, settled)
+
+    def open_again(self, ino: int, who: int) -> int | None:
+        """A handle for a derived file that nobody has open, was opened since anything happened to the store, and of
+        which the kernel may keep the pages; else None, and nothing has happened.
+        """
+        digest = None if self._settled is None else self._settled.get(ino)
+        if digest is None or ino in self._open:
+            return None
+        version = self._full.get(ino)
+        if version is None or self._opened.get(ino) != digest:
+            return None
+        state = self._open[ino] = _Open(reader(version, self._fds), time.monotonic(), handles=1)
+        self._retries.drop((who, inodes.canonical(ino)))
+        return self._numbered(ino, state)
 
     def _is_behind(self, ino: int, node: Node, version: Version) -> bool:
         """True for content that was being made when more of it was announced."""
@@ -415,7 +433,14 @@ class Contents:
         self._retries.put((who, node.ino), time.monotonic())
         return False
 
-    def _handle(self, ino: int, state: _Open, version: Version, invalidate: Callable[[int], None]) -> tuple[int, bool]:
+    def _handle(
+        self,
+        ino: int,
+        state: _Open,
+        version: Version,
+        invalidate: Callable[[int], None],
+        settled: Recent[int, bytes] | None,
+    ) -> tuple[int, bool]:
         state.handles += 1
         signature = _digest(state.reader.signature)
         before = self._opened.get(ino)
@@ -424,9 +449,25 @@ class Contents:
         told = self._told(ino)
         if (before is not None and not keep) or (told is not None and told.size != state.reader.size):
             invalidate(ino)
+        elif settled is not None and version is self._full.get(ino):
+            settled.put(ino, signature)
+        return self._numbered(ino, state), keep
+
+    def _is_told_of(self, node: Node, version: Version) -> bool:
+        """True for a derived file of a thread that stays as it is until something happens to the store that a watch
+        tells of. Not so where a database was written just now, or lies elsewhere: it may say another name, and select
+        another log.
+        """
+        if node.kind is not Kind.VIEW or not isinstance(version, Derived) or not version.projection.basis:
+            return False
+        if node.thread in self._engine.store.reverted():
+            return False
+        return all(one.mtime_ns >= 0 and not one.path.startswith("/") for one in version.projection.basis)
+
+    def _numbered(self, ino: int, state: _Open) -> int:
         number, self._next_handle = self._next_handle, self._next_handle + 1
         self._handles[number] = _Handle(ino, state)
-        return number, keep
+        return number
 
     async def whole(self, node: Node) -> bytes:
         """The content of a small file now. Raises OSError where it can't be given."""
@@ -526,6 +567,8 @@ class Contents:
         return told
 
     async def _let_grow(self, ino: int, state: _Open) -> None:
+        if state.growing is None:
+            state.growing = trio.Lock()
         async with state.growing:
             size = state.reader.size
             if state.shown < size and state.backing is None:
@@ -633,6 +676,8 @@ class Contents:
         self._known.put(node.ino, version.outline())
         if version.extents is not None:
             self._full.put(node.ino, version)
+            if self._settled is not None:
+                self._settled.drop(node.ino)
 
     def _journal(self) -> Version:
         if self._operations is None or not os.path.exists(self._operations):
@@ -677,6 +722,7 @@ class Contents:
         may be at any moment.
         """
         self._unchanged = Recent(KNOWN) if watched else None
+        self._settled = Recent(KNOWN) if watched else None
 
     def forget(self, thread: str) -> None:
         """Make everything about a thread anew when it is asked for."""

@@ -353,8 +353,7 @@ class Operations(Refusing):
         """Before an answer about an inode: take note of what happened to the store until now."""
         if inode in _APART:
             return
-        if self._watch is not None and self._watch.is_active:
-            self._watch.drain()
+        if self._watch is not None and self._watch.drain():
             if self._heads_moved and self._heads_looked.is_due():
                 self._look_at_heads()
         else:

@@ -147,10 +147,15 @@ class Shortcuts:
 
     def open_now(self, inode: int, flags: int, pid: int) -> tuple[int, bool] | None:
         """A handle for reading a file whose content is at hand, and whether the kernel may keep its pages."""
-        node = self.node(inode)
-        if self._controls.ending or node.kind not in _READ or flags & (os.O_ACCMODE | os.O_TRUNC):
+        if self._controls.ending or flags & (os.O_ACCMODE | os.O_TRUNC):
             return None
         self._looking.look(inode)
+        again = self._contents.open_again(inode, pid)
+        if again is not None:
+            return again, True
+        node = self.node(inode)
+        if node.kind not in _READ:
+            return None
         return self._contents.open_now(inode, node, pid, self._notices.give)
 
     def read_now(self, handle: int, offset: int, size: int) -> bytes | None:

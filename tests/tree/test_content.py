@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from threadstore.projection import Projection
 
 from rolloutfs import inodes
 from rolloutfs.attributes import Attributes, Clock, Describer
-from rolloutfs.content import Announced
+from rolloutfs.content import Announced, Contents
 from rolloutfs.fds import OpenFiles
 from rolloutfs.readers import Derived, Version, reader
 from rolloutfs.storefiles import StoreFiles
@@ -384,3 +385,80 @@ async def test_what_was_told_of_all_files_together_is_remembered(sample: SampleS
     second = await contents.measure(node.ino, node)
     assert contents.announced(node.ino) == second
     assert second.size > first.size
+
+
+async def test_a_file_that_is_opened_again(sample: SampleStore, plant: Plant) -> None:
+    """As long as nothing has happened, while the store is watched, nothing is asked for it."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    contents, node = planted.contents, planted.walk(f"threads/{thread}/effective_history.jsonl")
+    before = await planted.read(f"threads/{thread}/effective_history.jsonl")
+    assert contents.open_again(node.ino, 1) is None  # nobody tells of changes
+    contents.note(watched=True)
+    assert contents.open_again(node.ino, 1) is None
+    await planted.read(f"threads/{thread}/effective_history.jsonl")
+    first = contents.open_again(node.ino, 1)
+    assert first is not None
+    assert contents.read(first, 0, 1 << 20) == before
+    assert contents.open_again(node.ino, 1) is None  # somebody has it open
+    contents.release(first)
+    sample.replace(thread, "other", "words")
+    contents.note(watched=True)
+    assert contents.open_again(node.ino, 1) is None
+    after = await planted.read(f"threads/{thread}/effective_history.jsonl")
+    assert after != before
+    assert contents.open_again(node.ino, 1) is None  # the kernel has just been told that it is another one
+    await planted.read(f"threads/{thread}/effective_history.jsonl")
+    again = contents.open_again(node.ino, 1)
+    assert again is not None
+    assert contents.read(again, 0, 1 << 20) == after
+    contents.release(again)
+    contents.note(watched=False)
+    assert contents.open_again(node.ino, 1) is None
+
+
+async def test_a_change_while_a_file_is_opened(
+    sample: SampleStore, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made before it is given to who opened before it, and not to the next one."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    contents, node = planted.contents, planted.walk(f"threads/{thread}/turns.jsonl")
+    contents.note(watched=True)
+    version = Contents._version
+
+    async def slow(self: Contents, node: Node, *, with_extents: bool) -> Version:
+        made = await version(self, node, with_extents=with_extents)
+        self.note(watched=True)
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Contents, "_version", slow)
+        await planted.read(f"threads/{thread}/turns.jsonl")
+    assert contents.open_again(node.ino, 1) is None
+    await planted.read(f"threads/{thread}/turns.jsonl")
+    handle = contents.open_again(node.ino, 1)
+    assert handle is not None
+    contents.release(handle)
+
+
+@pytest.mark.parametrize(("age", "is_settled"), [(-100, False), (10, True)])
+async def test_a_database_that_was_written_just_now(
+    sample: SampleStore, plant: Plant, age: int, *, is_settled: bool
+) -> None:
+    """It may be written again without a sign of it, so what names a thread is looked at with each open. The future is
+    just now for as long as the test takes.
+    """
+    thread = sample.add(1, "hello")
+    database = sample.root / "state_5.sqlite"
+    database.write_bytes(b"of another program")
+    planted = plant()
+    contents, node = planted.contents, planted.walk(f"threads/{thread}/thread.json")
+    contents.note(watched=True)
+    os.utime(database, (time.time() - age,) * 2)
+    for _ in range(2):
+        await planted.read(f"threads/{thread}/thread.json")
+    handle = contents.open_again(node.ino, 1)
+    assert (handle is not None) == is_settled
+    if handle is not None:
+        contents.release(handle)
