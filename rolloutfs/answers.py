@@ -17,6 +17,7 @@ from typing import Final
 from pyfuse3 import EntryAttributes
 from threadstore.names import parse_rollout
 
+from rolloutfs.attributes import Sheet
 from rolloutfs.lru import Recent
 from rolloutfs.nodes import Kind, Listing, Node
 from rolloutfs.watch import Changes
@@ -32,10 +33,13 @@ _LINKED = frozenset(
 
 @dataclass(slots=True)
 class Kept:
-    """Of nodes of one thread, by inode number: attributes, the same as bytes, and the children of folders."""
+    """Of nodes of one thread, by inode number: attributes, the same as bytes, and the children of folders. `sheet` is
+    about the derived files of the thread.
+    """
 
     entries: dict[int, EntryAttributes] = field(default_factory=dict)
     packed: dict[int, bytes] = field(default_factory=dict)
+    sheet: Sheet | None = None
     listings: dict[int, Listing] = field(default_factory=dict)
 
 
@@ -54,11 +58,17 @@ class Answers:
         """What is kept about a node and those like it, to be added to; of nodes without a thread, nothing is."""
         if not self._started or not node.thread:
             return Kept()
-        threads = self._linked if node.kind in _LINKED else self._own
-        kept = threads.get(node.thread)
+        return self._in(self._linked if node.kind in _LINKED else self._own, node.thread)
+
+    def own(self, thread: str) -> Kept:
+        """What is kept about the nodes of a thread that don't depend on others."""
+        return self._in(self._own, thread) if self._started else Kept()
+
+    def _in(self, threads: Recent[str, Kept], thread: str) -> Kept:
+        kept = threads.get(thread)
         if kept is None:
             kept = Kept()
-            threads.put(node.thread, kept)
+            threads.put(thread, kept)
         return kept
 
     def note(self, changes: Changes) -> None:

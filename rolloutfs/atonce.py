@@ -14,6 +14,7 @@ _PID: Final = 32  # offset in it
 _WORD, _PAIR = struct.Struct("=Q"), struct.Struct("=QQ")
 _FLAGS = struct.Struct("=I")
 _READ_IN = struct.Struct("=QQI")  # handle, offset, size
+_OPEN_IN = struct.Struct("=I4xI")  # the end of the header, and flags
 _OPEN_OUT = struct.Struct("=QII")  # handle, flags, 0
 _KEEP_CACHE: Final = 1 << 1  # FOPEN_KEEP_CACHE
 _LOOKUP, _FORGET, _GETATTR, _READLINK, _OPEN, _READ, _RELEASE, _BATCH_FORGET = 1, 2, 3, 5, 14, 15, 18, 42
@@ -35,12 +36,16 @@ class Store(Protocol):
     def forget_now(self, inode: int, lookups: int) -> None: ...  # noqa: D102
 
 
+#: Makes the answer from the inode and the message.
+Answer = Callable[[int, memoryview], bytes | None]
+
+
 class AtOnce:
     """Answers to requests, by their number: the name to count each under, and the function that makes the answer."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.table: dict[int, tuple[str, Callable[[int, memoryview], bytes | None]]] = {
+        self.table: dict[int, tuple[str, Answer]] = {
             _LOOKUP: ("lookup", self._lookup),
             _FORGET: ("forget", self._forget),  # not counted
             _GETATTR: ("getattr", self._getattr),
@@ -62,7 +67,7 @@ class AtOnce:
         return self._store.readlink_now(inode)
 
     def _open(self, inode: int, message: memoryview) -> bytes | None:
-        (flags,), (pid,) = _FLAGS.unpack_from(message, HEADER), _FLAGS.unpack_from(message, _PID)
+        pid, flags = _OPEN_IN.unpack_from(message, _PID)
         opened = self._store.open_now(inode, flags, pid)
         if opened is None:
             return None

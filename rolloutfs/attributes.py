@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from threadstore.errors import StoreError
@@ -21,9 +21,11 @@ from threadstore.store import SELECTION, Links
 from rolloutfs import freshness, readme
 from rolloutfs.content import Announced, Contents
 from rolloutfs.engine import FullStore
-from rolloutfs.nodes import TURN_FOLDERS, Kind, Node
+from rolloutfs.nodes import FOLDERS as TREE_FOLDERS
+from rolloutfs.nodes import LINKS, TURN_FOLDERS, Kind, Node
 from rolloutfs.readers import Derived, Plain, Version
 from rolloutfs.shelves import SHELVES, Shelves
+from rolloutfs.slots import VIEW_SLOTS
 from rolloutfs.storefiles import FOLDERS, StoreFiles
 from rolloutfs.tree import Tree
 
@@ -62,6 +64,32 @@ class Attributes(NamedTuple):
     ctime_ns: int
     attr_seconds: float
     entry_seconds: float
+
+
+class Sheet(NamedTuple):
+    """What is told of the plain derived files of a thread: its times (ns), for how many seconds the kernel may rely on
+    them, and the sizes in bytes by slot. `base` is the number of the thread's folder.
+    """
+
+    base: int
+    times: tuple[int, int]
+    seconds: float
+    sizes: Mapping[int, int]
+
+    def attributes(self, slot: int) -> Attributes:
+        """Of one of them."""
+        mode, nlink = form(Kind.VIEW)
+        seconds = freshness.CHANGING if VIEW_SLOTS[slot] in SELECTION else self.seconds
+        return Attributes(self.base | slot, mode, nlink, self.sizes[slot], *self.times, seconds, self.seconds)
+
+
+def form(kind: Kind) -> tuple[int, int]:
+    """Type with permissions, and number of links, of what is made of a thread and has both by its kind."""
+    if kind in TREE_FOLDERS:
+        return stat.S_IFDIR | 0o700, 2 + _SUBFOLDERS.get(kind, 0)
+    if kind in LINKS:
+        return stat.S_IFLNK | 0o777, 1
+    return stat.S_IFREG | (0o600 if kind is Kind.CONTROL else 0o400), 1
 
 
 class Clock:
@@ -176,21 +204,16 @@ class Describer:
         told = self._contents.announced(ino) or Announced(0, 0, 0)
         return self._made(ino, node, told, freshness.UNKNOWN)
 
-    def glance_all(self, thread: str, nodes: Sequence[Node]) -> list[Attributes]:
-        """The same for those derived files of one thread about which there is nothing to think, in a fraction of the
-        time.
+    def sheet(self, thread: str, base: int) -> Sheet:
+        """The same for those derived files of a thread about which there is nothing to think, in a fraction of the
+        time. `base` is the number of its folder. KeyError when the thread is gone.
         """
         times = self._clock.of_thread(thread)
-        seconds = self.patience.seconds(times[0])
-        mode = stat.S_IFREG | Announced(0, *times).mode
-        return [
-            Attributes(
-                *(node.ino, mode, 1, told.size, *times),
-                freshness.CHANGING if node.view in SELECTION else seconds,
-                seconds,
-            )
-            for node, told in self._contents.glance_all(nodes, times)
-        ]
+        return Sheet(base, times, self.patience.seconds(times[0]), self._contents.sizes(thread, base, times))
+
+    def exact(self, node: Node) -> Attributes:
+        """Of a folder of a thread, or a link that follows from the thread alone."""
+        return self._exact(self._contents.inode(node), node, None)
 
     async def measure(self, ino: int, node: Node, links: Links | None) -> Attributes:
         """Exact, for `stat`."""
@@ -237,19 +260,18 @@ class Describer:
                 seconds = freshness.FIXED
             elif node.view in SELECTION or not self._contents.lasts(node):  # a database may say something else unheard
                 seconds = freshness.CHANGING
+        mode, nlink = form(node.kind)
         if node.is_folder:
-            kind, permissions, nlink = stat.S_IFDIR, 0o700, self._folder_nlink(node)
-        elif node.is_link:
-            kind, permissions, nlink = stat.S_IFLNK, 0o777, 1
-        else:
-            kind, permissions, nlink = stat.S_IFREG, told.mode, 1
+            nlink = self._folder_nlink(node, nlink)
+        elif not node.is_link:
+            mode = stat.S_IFREG | told.mode
         if node.kind in _ALWAYS_THERE:
             entry = freshness.FIXED
         else:
             entry = kept if self._contents.is_steady(node) else freshness.CHANGING
-        return Attributes(ino, kind | permissions, nlink, told.size, told.mtime_ns, told.ctime_ns, seconds, entry)
+        return Attributes(ino, mode, nlink, told.size, told.mtime_ns, told.ctime_ns, seconds, entry)
 
-    def _folder_nlink(self, node: Node) -> int:
+    def _folder_nlink(self, node: Node, fixed: int) -> int:
         """2 and one for each subfolder; 1 where the store's file system doesn't count them, or counting takes long."""
         if node.kind is Kind.THREADS:
             return 2 + len(self._store.thread_ids())
@@ -263,4 +285,4 @@ class Describer:
             return max(self._files.shown(node.name).st_nlink, 1)
         if node.kind in TURN_FOLDERS:
             return 1  # not counted
-        return 2 + _SUBFOLDERS.get(node.kind, 0)
+        return fixed

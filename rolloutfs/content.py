@@ -23,16 +23,17 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import stat
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import trio
 from threadstore.errors import StoreError
-from threadstore.projection import Basis, FamilyView, Projection, StoreView, View
+from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
 
 from rolloutfs import freshness, inodes
 from rolloutfs.backing import Backings
@@ -42,6 +43,7 @@ from rolloutfs.heirs import Heirs
 from rolloutfs.lru import Recent
 from rolloutfs.nodes import Kind, Node
 from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader, whole_reader
+from rolloutfs.slots import VIEW_SLOTS
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.tree import Tree
 from rolloutfs.turnfolders import TurnFolders
@@ -50,6 +52,7 @@ log = logging.getLogger(__name__)
 
 PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has open
 KNOWN: Final = 4096  # files whose size is remembered, about 1.5 KiB each
+OUTLINED: Final = 512  # threads of which the sizes of all derived files are remembered, about 4 KiB each
 _MOVED: Final = 20_000  # files that were shown under another number, of which all are told of changes
 LARGE: Final = 1 << 20  # bytes from which a raw file is worth a backing file (FUSE 3)
 _RAW = (Kind.ROLLOUT, Kind.STORE_FILE)
@@ -85,14 +88,13 @@ class _Open:
     backing: int | None = None
     sure: bool = True
     shown: int = 0
-    growing: trio.Lock = field(default_factory=trio.Lock)
+    growing: trio.Lock | None = None  # made when it is needed: few files grow while they are open
 
     def __post_init__(self) -> None:
         self.shown = self.reader.size
 
 
-@dataclass(frozen=True, slots=True)
-class _Handle:
+class _Handle(NamedTuple):
     ino: int
     state: _Open
 
@@ -108,6 +110,11 @@ def _weight(version: Derived) -> int:
 def _bases(version: Derived) -> int:
     """1, and as much again for each 8 files that it was made from: a thread may have any number of generations."""
     return 1 + len(version.projection.basis) // 8
+
+
+def _all_bases(outlines: Mapping[View, Outline]) -> int:
+    """The same, of the most that one of them was made from."""
+    return 1 + max(len(outline.basis) for outline in outlines.values()) // 8
 
 
 def _digest(signature: object) -> bytes:
@@ -157,7 +164,9 @@ class Contents:
         self._fds = OpenFiles(files)
         self._known: Recent[int, Derived] = Recent(KNOWN, _bases)
         self._full: Recent[int, Derived] = Recent(PROJECTIONS, _weight)
+        self._outlined: Recent[str, Mapping[View, Outline]] = Recent(OUTLINED, _all_bases)  # what the index knows
         self._announced: Recent[int, Announced] = Recent(KNOWN)
+        self._together: Recent[int, tuple[Mapping[int, int], tuple[int, int]]] = Recent(OUTLINED)  # see `sizes`
         self._opened: Recent[int, bytes] = Recent(KNOWN)  # digests of signatures
         self._asked: Recent[str, float] = Recent(KNOWN)  # when the index was asked for a thread (s, monotonic)
         self._retries: Recent[tuple[int, int], float] = Recent(256)
@@ -169,9 +178,10 @@ class Contents:
         self._handles: dict[int, _Handle] = {}
         self._next_handle = 1
         self._renewals: dict[int, freshness.Share] = {}
-        self._unchanged: Recent[int, bytes] | None = (
-            None  # files about families since the last change: their generations
-        )
+        # Since the last change, while the store is watched: generations of files about families; digests of derived
+        # files of threads that were opened, and about which the kernel needn't be told anything when they are again.
+        self._unchanged: Recent[int, bytes] | None = None
+        self._settled: Recent[int, bytes] | None = None
 
     # What the kernel is told
 
@@ -187,7 +197,7 @@ class Contents:
 
     def announced(self, ino: int) -> Announced | None:
         """What the kernel was told last, if we remember it; of an open inode, its size in any case."""
-        told, state = self._announced.get(ino), self._open.get(ino)
+        told, state = self._told(ino), self._open.get(ino)
         return told if state is None else (told or Announced(0, 0, 0))._replace(size=state.shown)
 
     def is_open(self, ino: int) -> bool:
@@ -275,31 +285,56 @@ class Contents:
             rollout = self._tree.rollout_names(node.thread)[node.name]
             if rollout.compressed:
                 return None
+            status = self._engine.store.state(rollout)
+            if stat.S_ISREG(status.st_mode):
+                version = Plain.of(rollout.path, status)
+                return self._tell(ino, node, version, version.size)
             path = rollout.path
         version = Plain.of(path, self._files.shown(path))
         return self._tell(ino, node, version, version.size)
 
-    def glance_all(self, nodes: Sequence[Node], times: tuple[int, int]) -> list[tuple[Node, Announced]]:
-        """The same for derived files of one thread with these times, where they are plain: known, lasting, never shown
-        under another number, and open nowhere. Each set of files that some are made from is looked at once.
+    def sizes(self, thread: str, base: int, times: tuple[int, int]) -> dict[int, int]:
+        """The sizes in bytes, by slot, of the derived files of a thread that are plain: known, lasting, never shown
+        under another number, and open nowhere. The kernel is told of them with these times. `base` is the number of the
+        thread's folder.
         """
-        told: list[tuple[Node, Announced]] = []
-        looked: dict[int, bool] = {}
-        for node in nodes:
-            if node.ino in self._open or node.ino in self._highest:
+        outlines = self._outlined.get(thread)
+        held: dict[int, bool] = {}  # by the identity of a basis: most have the same
+
+        def holds(basis: tuple[Basis, ...]) -> bool:
+            found = held.get(id(basis))
+            if found is None:
+                found = held[id(basis)] = self._engine.store.is_made_from(thread, basis)
+            return found
+
+        if outlines is None or not all(holds(outline.basis) for outline in outlines.values()):
+            outlines = self._outlined.get(thread) if self._ask_index(thread) else None
+            held.clear()
+        sizes: dict[int, int] = {}
+        for slot, view in VIEW_SLOTS.items():
+            ino = base | slot
+            if ino in self._open or ino in self._highest or ino in self._epochs:
                 continue
-            known = self._known.get(node.ino)
-            if known is None and self._ask_index(node.thread):
-                known = self._known.get(node.ino)
-            if known is None:
+            known = self._known.get(ino)
+            outline = None if outlines is None else outlines.get(view)
+            if known is not None and holds(known.projection.basis):
+                sizes[slot] = known.size
+            elif outline is not None and holds(outline.basis):
+                sizes[slot] = outline.size
+            else:
                 continue
-            basis = known.projection.basis
-            if id(basis) not in looked:
-                looked[id(basis)] = bool(basis) and self._engine.store.is_current(node.thread, known.projection)
-            if looked[id(basis)]:
-                announced = Announced(known.size, *times)
-                self._announced.put(node.ino, announced)
-                told.append((node, announced))
+            self._announced.drop(ino)
+        self._together.put(base, (sizes, times))
+        return sizes
+
+    def _told(self, ino: int) -> Announced | None:
+        """What the kernel was told last, alone or with other files of its thread."""
+        told = self._announced.get(ino)
+        if told is None:
+            together = self._together.get(ino & ~0xFF)
+            size = None if together is None else together[0].get(ino & 0xFF)
+            if together is not None and size is not None:
+                told = Announced(size, *together[1])
         return told
 
     def _tell(self, ino: int, node: Node, version: Version, size: int) -> Announced:
@@ -319,6 +354,7 @@ class Contents:
         looked up again.
         """
         for left in reversed(range(_ATTEMPTS)):
+            settled = self._settled  # another one if something happens meanwhile
             version = await self._version(node, with_extents=True)
             state = self._open.get(ino)
             if state is None:
@@ -336,7 +372,9 @@ class Contents:
             elif self._open.get(ino) is not state:  # closed by all others meanwhile
                 continue
             self._retries.drop((who, node.ino))  # this walk has its answer; the next one begins anew
-            return self._handle(ino, state, version, invalidate)
+            if settled is not self._settled:
+                settled = None
+            return self._handle(ino, state, version, invalidate, settled if self._is_told_of(node, version) else None)
         raise OSError(errno.EIO, "The content is replaced faster than it can be opened")
 
     def open_now(self, ino: int, node: Node, who: int, invalidate: Callable[[int], None]) -> tuple[int, bool] | None:
@@ -350,11 +388,26 @@ class Contents:
             return None
         state = self._open[ino] = self._begin(node, version)
         self._retries.drop((who, node.ino))
-        return self._handle(ino, state, version, invalidate)
+        settled = self._settled if self._is_told_of(node, version) else None
+        return self._handle(ino, state, version, invalidate, settled)
+
+    def open_again(self, ino: int, who: int) -> int | None:
+        """A handle for a derived file that nobody has open, was opened since anything happened to the store, and of
+        which the kernel may keep the pages; else None, and nothing has happened.
+        """
+        digest = None if self._settled is None else self._settled.get(ino)
+        if digest is None or ino in self._open:
+            return None
+        version = self._full.get(ino)
+        if version is None or self._opened.get(ino) != digest:
+            return None
+        state = self._open[ino] = _Open(reader(version, self._fds), time.monotonic(), handles=1)
+        self._retries.drop((who, inodes.canonical(ino)))
+        return self._numbered(ino, state)
 
     def _is_behind(self, ino: int, node: Node, version: Version) -> bool:
         """True for content that was being made when more of it was announced."""
-        told = self._announced.get(ino)
+        told = self._told(ino)
         return told is not None and version.size < told.size and not self._lasts(node, version)
 
     def _begin(self, node: Node, version: Version) -> _Open:
@@ -382,18 +435,41 @@ class Contents:
         self._retries.put((who, node.ino), time.monotonic())
         return False
 
-    def _handle(self, ino: int, state: _Open, version: Version, invalidate: Callable[[int], None]) -> tuple[int, bool]:
+    def _handle(
+        self,
+        ino: int,
+        state: _Open,
+        version: Version,
+        invalidate: Callable[[int], None],
+        settled: Recent[int, bytes] | None,
+    ) -> tuple[int, bool]:
         state.handles += 1
         signature = _digest(state.reader.signature)
         before = self._opened.get(ino)
         keep = before == signature
         self._opened.put(ino, signature)
-        told = self._announced.get(ino)
+        told = self._told(ino)
         if (before is not None and not keep) or (told is not None and told.size != state.reader.size):
             invalidate(ino)
+        elif settled is not None and version is self._full.get(ino):
+            settled.put(ino, signature)
+        return self._numbered(ino, state), keep
+
+    def _is_told_of(self, node: Node, version: Version) -> bool:
+        """True for a derived file of a thread that stays as it is until something happens to the store that a watch
+        tells of. Not so where a database was written just now, or lies elsewhere: it may say another name, and select
+        another log.
+        """
+        if node.kind is not Kind.VIEW or not isinstance(version, Derived) or not version.projection.basis:
+            return False
+        if node.thread in self._engine.store.reverted():
+            return False
+        return all(one.mtime_ns >= 0 and not one.path.startswith("/") for one in version.projection.basis)
+
+    def _numbered(self, ino: int, state: _Open) -> int:
         number, self._next_handle = self._next_handle, self._next_handle + 1
         self._handles[number] = _Handle(ino, state)
-        return number, keep
+        return number
 
     async def whole(self, node: Node) -> bytes:
         """The content of a small file now. Raises OSError where it can't be given."""
@@ -474,7 +550,7 @@ class Contents:
 
     async def _kept(self, ino: int, state: _Open) -> Announced:
         """What an open inode is that shows no file of the store any more."""
-        told = self._announced.get(ino) or Announced(0, 0, 0)
+        told = self._told(ino) or Announced(0, 0, 0)
         return await self._shown(ino, state, told)
 
     async def _shown(self, ino: int, state: _Open, told: Announced) -> Announced:
@@ -493,6 +569,8 @@ class Contents:
         return told
 
     async def _let_grow(self, ino: int, state: _Open) -> None:
+        if state.growing is None:
+            state.growing = trio.Lock()
         async with state.growing:
             size = state.reader.size
             if state.shown < size and state.backing is None:
@@ -558,9 +636,18 @@ class Contents:
         known = self._known.get(node.ino)
         if known is not None and self._holds(node, known.projection):
             return known
-        if node.kind is not Kind.VIEW or not self._ask_index(node.thread):
+        if node.kind is not Kind.VIEW:
             return None
-        known = self._known.get(node.ino)
+        known = self._indexed(node)
+        if known is None and self._ask_index(node.thread):
+            known = self._indexed(node)
+        return known
+
+    def _indexed(self, node: Node) -> Derived | None:
+        """What the index told of a derived file of a thread, if that holds."""
+        outlines = self._outlined.get(node.thread)
+        outline = outlines.get(node.view) if outlines is not None and isinstance(node.view, View) else None
+        known = None if outline is None else Derived.outlined(outline)
         return known if known is not None and self._holds(node, known.projection) else None
 
     def _ask_index(self, thread: str) -> bool:
@@ -570,20 +657,20 @@ class Contents:
             return False
         self._asked.put(thread, now)
         outlines = self._engine.store.outlines(thread)
-        self._keep_all(thread, {view: Derived.outlined(outline) for view, outline in outlines.items()})
+        if outlines:
+            self._outlined.put(thread, outlines)
+            for basis in {id(outline.basis): outline.basis for outline in outlines.values()}.values():
+                self._heirs.note(thread, basis[1:])
         return bool(outlines)
 
     def _learn(self, thread: str, made: Mapping[View, Projection]) -> None:
         """Keep derived files that were made together."""
-        self._keep_all(thread, {view: Derived.of(projection) for view, projection in made.items()})
-
-    def _keep_all(self, thread: str, versions: Mapping[View, Derived]) -> None:
         shared: dict[tuple[Basis, ...], tuple[Basis, ...]] = {}  # most are made from the same files
-        for node in self._tree.views(thread) if versions else ():
-            version = versions.get(node.view) if isinstance(node.view, View) else None
-            if version is not None:
-                basis = shared.setdefault(version.projection.basis, version.projection.basis)
-                self._keep(node, replace(version, projection=replace(version.projection, basis=basis)))
+        for node in self._tree.views(thread):
+            projection = made.get(node.view) if isinstance(node.view, View) else None
+            if projection is not None:
+                basis = shared.setdefault(projection.basis, projection.basis)
+                self._keep(node, Derived.of(replace(projection, basis=basis)))
 
     def _keep(self, node: Node, version: Derived) -> None:
         if node.thread:
@@ -591,6 +678,8 @@ class Contents:
         self._known.put(node.ino, version.outline())
         if version.extents is not None:
             self._full.put(node.ino, version)
+            if self._settled is not None:
+                self._settled.drop(node.ino)
 
     def _journal(self) -> Version:
         if self._operations is None or not os.path.exists(self._operations):
@@ -635,6 +724,7 @@ class Contents:
         may be at any moment.
         """
         self._unchanged = Recent(KNOWN) if watched else None
+        self._settled = Recent(KNOWN) if watched else None
 
     def forget(self, thread: str) -> None:
         """Make everything about a thread anew when it is asked for."""
@@ -643,5 +733,6 @@ class Contents:
             self._drop(node)
 
     def _drop(self, node: Node) -> None:
+        self._outlined.drop(node.thread)
         self._known.drop(node.ino)
         self._full.drop(node.ino)

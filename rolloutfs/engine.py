@@ -67,6 +67,7 @@ class FullStore(Store, Protocol):
     def mask(self) -> Mask | None: ...  # noqa: D102
     @property
     def version(self) -> int: ...  # noqa: D102
+    def state(self, rollout: RolloutFile) -> os.stat_result: ...  # noqa: D102
     def status(self, rollout: RolloutFile) -> Basis: ...  # noqa: D102
     def naming(self) -> tuple[Basis, ...]: ...  # noqa: D102
     def titles(self) -> Iterator[tuple[str, Title]]: ...  # noqa: D102
@@ -75,6 +76,7 @@ class FullStore(Store, Protocol):
     def learn_edges(self, rollouts: list[RolloutFile], found: Edges) -> None: ...  # noqa: D102
     def cost(self, thread_id: str) -> int: ...  # noqa: D102
     def is_current(self, thread_id: str, projection: Projection) -> bool: ...  # noqa: D102
+    def is_made_from(self, thread_id: str, basis: tuple[Basis, ...]) -> bool: ...  # noqa: D102
     def seen(self, thread_id: str) -> Seen: ...  # noqa: D102
 
 

@@ -31,7 +31,7 @@ import trio
 from pyfuse3 import FUSEError
 from threadstore.errors import StoreError
 
-from rolloutfs.atonce import HEADER, SILENCE, AtOnce, Store
+from rolloutfs.atonce import HEADER, SILENCE, Answer, AtOnce, Store
 from rolloutfs.guarding import REQUESTS, WAITING
 from rolloutfs.worker import code_of
 
@@ -84,6 +84,7 @@ class Gate:
         with contextlib.suppress(OSError):  # what there is will do
             self._ours.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_SNDBUFFORCE", 32), _ROOM)
         self._buffer = bytearray(_LARGEST)
+        self._into = [self._buffer]
         self._view = memoryview(self._buffer)
         self._poll = select.poll()
         self._poll.register(self._ours, select.POLLIN)
@@ -97,9 +98,10 @@ class Gate:
 
     def take(self) -> bool:
         """Read a request, and answer it if it is about a folder. True when libfuse can read one."""
-        self.settle()
+        if self._is_detour:
+            self.settle()
         try:
-            length = os.readv(self.device, [self._buffer])
+            length = os.readv(self.device, self._into)
         except OSError as error:
             return error.errno not in _NOBODY  # libfuse meets the same error, and knows what to do
         _, opcode, unique, inode = _IN.unpack_from(self._buffer)
@@ -110,14 +112,14 @@ class Gate:
         if opcode == _OPENDIR:
             self._answer(unique, errno.ENOSYS)
             return False
-        if opcode in self._table and self._is_answered(opcode, unique, inode, self._view[:length]):
+        plain = self._table.get(opcode)
+        if plain is not None and self._is_answered(*plain, unique, inode, self._view[:length]):
             return False
         self._forward(self._view[:length])
         return True
 
-    def _is_answered(self, opcode: int, unique: int, inode: int, message: memoryview) -> bool:
+    def _is_answered(self, name: str, answer: Answer, unique: int, inode: int, message: memoryview) -> bool:
         """Answer a request if that is plain."""
-        name, answer = self._table[opcode]
         try:
             data = answer(inode, message)
         except FUSEError as error:

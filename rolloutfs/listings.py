@@ -12,12 +12,18 @@ a page to be dropped: "." and ".." are always there.
 
 from __future__ import annotations
 
+import os
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rolloutfs.attributes import Attributes
-from rolloutfs.nodes import Kind, Listing, Node
+from threadstore.store import SELECTION
+
+from rolloutfs import attributes
+from rolloutfs.attributes import Attributes, Sheet
+from rolloutfs.freshness import CHANGING
+from rolloutfs.nodes import Kind, Listing, Node, Row
 
 STREAMS: Final = 1024  # listings that were begun and not finished
 DOTS: Final = 2  # positions before the first name
@@ -35,7 +41,10 @@ LINKED: Final = frozenset({Kind.LINEAGE, Kind.FORKS, Kind.AGENTS})
 # fuse_entry_out with its fuse_attr, and fuse_dirent, in linux/fuse.h
 _ENTRY = struct.Struct("=QQQQIIQQQQQQIIIIIIIIII")
 _DIRENT = struct.Struct("=QQII")
+# the same in pieces: for how long, times, what a node is, length and kind of a name
+_VALID, _TIMES, _FORM, _NAME = (struct.Struct(form) for form in ("=QQII", "=QQQIII", "=IIIIIII", "=II"))
 _NS: Final = 1_000_000_000
+_SIGNED: Final = 0xFFFFFFFFFFFFFFFF  # times are signed in the kernel's eyes
 
 
 @dataclass(slots=True)
@@ -91,7 +100,7 @@ def packed(told: Attributes, uid: int, gid: int, block: int) -> bytes:
     """Attributes as a READDIRPLUS gives them."""
     mtime, mtime_ns = divmod(told.mtime_ns, _NS)
     ctime, ctime_ns = divmod(told.ctime_ns, _NS)
-    mtime, ctime = mtime & 0xFFFFFFFFFFFFFFFF, ctime & 0xFFFFFFFFFFFFFFFF  # signed in the kernel's eyes
+    mtime, ctime = mtime & _SIGNED, ctime & _SIGNED
     entry, attr = int(told.entry_seconds), int(told.attr_seconds)
     return _ENTRY.pack(
         *(told.ino, 0, entry, attr, int((told.entry_seconds - entry) * _NS), int((told.attr_seconds - attr) * _NS)),
@@ -114,3 +123,58 @@ def directory_entry(name: bytes, ino: int, offset: int, entry: bytes) -> bytes:
 def dot(name: bytes, ino: int, offset: int) -> bytes:
     """The folder itself, or the one that it is in, without attributes: the kernel knows them."""
     return b"".join((_BLANK, _DIRENT.pack(ino, offset, len(name), _DIRECTORY), name, _BLANK[: -len(name) % 8]))
+
+
+class Layout:
+    """A folder of which names, kinds and their order are fixed, as an answer in one piece: what differs from thread to
+    thread is put into its places.
+    """
+
+    def __init__(self, rows: Sequence[Row], links: Mapping[int, int], uid: int, gid: int, block: int) -> None:
+        """`links` are the sizes of links in bytes, by slot."""
+        self.slots = tuple(row.slot for row in rows)
+        self._links = links
+        self._rows: list[tuple[int, bool, bytes, bytes]] = []
+        form = ["=", *(f"128xQQ{len(_tail(name, _DIRECTORY))}s" for name in (b".", b".."))]
+        for row in rows:
+            mode, nlink = attributes.form(row.kind)
+            tail = _tail(os.fsencode(row.name), mode >> 12)
+            self._rows.append((row.slot, row.view in SELECTION, _FORM.pack(mode, nlink, uid, gid, 0, block, 0), tail))
+            form.append(f"Q8x{_VALID.size}sQQQ{_TIMES.size}s{_FORM.size}sQQ{len(tail)}s")
+        self._struct = struct.Struct("".join(form))
+        self.size = self._struct.size
+
+    def page(self, stream: Stream, above: int, sheet: Sheet, more: Mapping[int, int]) -> bytes:
+        """All of a folder with these attributes, as `directory_entry` and `dot` would give it name by name. `above` is
+        the number of the folder that it is in; `more` are sizes that the sheet doesn't have.
+        """
+        at, base, sizes = stream.position(0), sheet.base, {**self._links, **more, **sheet.sizes}
+        quiet, changing = _valid(sheet.seconds, sheet.seconds), _valid(sheet.seconds, CHANGING)
+        times = _times(*sheet.times)
+        values: list[int | bytes] = [stream.folder.ino, at + 1, _DOT, above, at + 2, _DOTS]
+        at += DOTS
+        for slot, is_changing, form, tail in self._rows:
+            ino, size, at = base | slot, sizes.get(slot, 0), at + 1
+            values += (ino, changing if is_changing else quiet)
+            values += (ino, size, (size + 511) // 512, times, form, ino, at, tail)
+        return self._struct.pack(*values)
+
+
+def _valid(entry_seconds: float, attr_seconds: float) -> bytes:
+    entry, attr = int(entry_seconds), int(attr_seconds)
+    return _VALID.pack(entry, attr, int((entry_seconds - entry) * _NS), int((attr_seconds - attr) * _NS))
+
+
+def _times(mtime_ns: int, ctime_ns: int) -> bytes:
+    mtime, mtime_ns = divmod(mtime_ns, _NS)
+    ctime, ctime_ns = divmod(ctime_ns, _NS)
+    mtime, ctime = mtime & _SIGNED, ctime & _SIGNED
+    return _TIMES.pack(mtime, mtime, ctime, mtime_ns, mtime_ns, ctime_ns)
+
+
+def _tail(name: bytes, kind: int) -> bytes:
+    """The end of an entry: what is fixed by the name and its kind."""
+    return _NAME.pack(len(name), kind) + name + _BLANK[: -len(name) % 8]
+
+
+_DOT, _DOTS = _tail(b".", _DIRECTORY), _tail(b"..", _DIRECTORY)

@@ -14,6 +14,7 @@ empty folder would look like a store whose threads were all deleted.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -197,9 +198,9 @@ class _Server:
         if self._door is not None or requestloop.obstacle() is not None or len(self._devices) != 1:
             return None
         (device,) = self._devices
-        opened = Gate(device, self._operations)
+        opened = Gate(device, self._operations.shortcuts)
         WAITING.begin = opened.settle
-        self._operations.keep_names()
+        self._operations.shortcuts.keep_names()
         return opened
 
     def abandon(self) -> None:
@@ -224,6 +225,7 @@ class _Server:
             _allow_files()
             self._gate = self._open_gate()
             requestloop.enable(WAITING, self._door or self._gate)
+            gc.freeze()  # what is here stays: each look for garbage among it takes as long as some hundred requests
             trio.run(self._main, ready, ending)
             clean = True
         finally:

@@ -128,6 +128,15 @@ class Listing:
         return self.unlisted[name]
 
 
+class Row(NamedTuple):
+    """What is fixed of a node with a slot: see `Node`."""
+
+    slot: int
+    name: str
+    kind: Kind
+    view: View | FamilyView | None
+
+
 class Place(NamedTuple):
     """Where the kernel knows a node: the folder, None when it doesn't know that one, and the name there."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import trio
@@ -37,6 +37,12 @@ class Notices:
     def told(self, ino: int) -> None:
         """The kernel may make this inode now."""
         self._young.add(ino)
+        if len(self._young) >= _LATELY:
+            self._old, self._young = self._young, set()
+
+    def told_all(self, inos: Iterable[int]) -> None:
+        """The kernel may make these inodes now."""
+        self._young.update(inos)
         if len(self._young) >= _LATELY:
             self._old, self._young = self._young, set()
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, tzinfo
 
 import pyfuse3
-import trio
 from pyfuse3 import (
     EntryAttributes,
     FileHandleT,
@@ -36,23 +34,23 @@ from threadstore import databases
 from threadstore.names import is_thread_id, parse_rollout
 from threadstore.store import Links
 
-from rolloutfs import freshness, handles, labels, listings
+from rolloutfs import freshness, handles, labels
 from rolloutfs.answers import Answers, Kept
 from rolloutfs.attributes import BLOCK, Attributes, Clock, Describer
 from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
 from rolloutfs.guarding import guarded
 from rolloutfs.handles import ControlFiles
+from rolloutfs.invalidating import drop_attributes, drop_entry, drop_pages
 from rolloutfs.journal import Journal
-from rolloutfs.listings import Stream, Streams
-from rolloutfs.lru import Recent
-from rolloutfs.nodes import OF_TURNS, TURN_FOLDERS, Kind, Listing, Node, Place, needs_links
+from rolloutfs.nodes import TURN_FOLDERS, Kind, Listing, Node, Place, needs_links
 from rolloutfs.notices import Notices
 from rolloutfs.passthrough import Door
 from rolloutfs.refusing import Refusing
 from rolloutfs.searches import Searches
 from rolloutfs.shelves import Shelves
 from rolloutfs.shelving import Shelving
+from rolloutfs.shortcuts import Parts, Shortcuts
 from rolloutfs.slots import README, ROOT
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.strays import is_stray
@@ -71,9 +69,6 @@ _LISTED = frozenset(
 )  # whose names come from the store
 _APART = frozenset({ROOT, README})  # what is known of these doesn't depend on which threads there are
 _ERROR = b"user.rolloutfs.error"  # the extended attribute of control files
-_READ = frozenset({Kind.VIEW, Kind.ROLLOUT, Kind.STORE_FILE})  # what is read most
-_LIVELY = 1024  # threads of which it is remembered when they changed
-_LINKED = 50_000  # folders whose names follow from links that the kernel may keep the names of
 
 
 class Operations(Refusing):
@@ -103,19 +98,20 @@ class Operations(Refusing):
         self._door: Door | None = None
         self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._answers = Answers()
-        self.notices = Notices(_invalidate)
-        self.contents.drop_pages, self.contents.moved = _drop_pages, self._answers.forget
+        self.notices = Notices(drop_attributes)
+        self.contents.drop_pages, self.contents.moved = drop_pages, self._answers.forget
         self._heads: dict[str, str] | None = None  # selected paths of the threads that have several rollouts
         self._heads_looked = freshness.Share()
         self._heads_moved = False
         self._listings: dict[int, tuple[Node, Listing]] = {}
-        self._keeps_names = False
-        self._streams = Streams()
-        self._linked: dict[int, None] = {}  # folders whose names the kernel may have, and follow from links
-        self._links_version = 0  # of the store, for which they hold
-        self._stirred: Recent[str, float] = Recent(_LIVELY)  # when a thread last changed (s, monotonic)
-        self._clock = clock
         self._next_listing = 1
+        self.shortcuts = Shortcuts(
+            Parts(
+                *(engine, self.tree, self.contents, self.controls),
+                *(clock, self._describer, self._answers, self.notices),
+            ),
+            self,
+        )
         self._uid, self._gid = os.getuid(), os.getgid()
 
     # Names and attributes
@@ -123,12 +119,12 @@ class Operations(Refusing):
     @guarded
     async def lookup(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> EntryAttributes:
         """Find a name in a folder."""
-        parent = self._node(parent_inode)
+        parent = self.shortcuts.node(parent_inode)
         if is_stray(parent, name):
             raise FUSEError(errno.ENOENT)
         if self.controls.ending:
             await self.controls.settled()
-        self._look(parent_inode)
+        self.look(parent_inode)
         text = os.fsdecode(name)
         if parent.kind is Kind.THREADS and text not in self._engine.store and is_thread_id(text):
             self._engine.store.refresh()
@@ -137,7 +133,7 @@ class Operations(Refusing):
         if parent.kind in TURN_FOLDERS:
             node = await self.contents.turns.lookup(parent, text)
         elif parent.kind in _LISTED:
-            node = (await self._listing(parent)).find(text)
+            node = (await self.listing(parent)).find(text)
         else:
             if parent.kind is Kind.SHELF:
                 await self._links(parent)
@@ -164,8 +160,8 @@ class Operations(Refusing):
         """Exact attributes."""
         if self.controls.ending:
             await self.controls.settled()
-        self._look(inode)
-        node = self._node(inode)
+        self.look(inode)
+        node = self.shortcuts.node(inode)
         kept = self._answers.of(node)
         entry = kept.entries.get(inode)
         if entry is None or not entry.attr_timeout:
@@ -177,8 +173,8 @@ class Operations(Refusing):
     @guarded
     async def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
         """The target of a link."""
-        self._look(inode)
-        node = self._node(inode)
+        self.look(inode)
+        node = self.shortcuts.node(inode)
         if node.kind is Kind.TURN_LINK:
             return FileNameT(os.fsencode(await self.contents.turns.target(node)))
         return FileNameT(os.fsencode(self.tree.target(node, await self._links(node))))
@@ -190,10 +186,10 @@ class Operations(Refusing):
         """Take a snapshot of a folder, so that a listing has every name once."""
         if self.controls.ending:
             await self.controls.settled()
-        self._look(inode)
-        node = self._node(inode)
+        self.look(inode)
+        node = self.shortcuts.node(inode)
         number, self._next_listing = self._next_listing, self._next_listing + 1
-        self._listings[number] = node, await self._listing(node)
+        self._listings[number] = node, await self.listing(node)
         return FileHandleT(number)
 
     @guarded
@@ -203,7 +199,7 @@ class Operations(Refusing):
         names = listing.names
         if start_id >= len(names):
             return
-        self._look(folder.ino)
+        self.look(folder.ino)
         kept, kind, thread = self._answers.of(folder), folder.kind, folder.thread
         for position in range(start_id, len(names)):
             try:
@@ -215,7 +211,7 @@ class Operations(Refusing):
                     entry = self._noted(kept, node, self._describer.glance(node))
             except (OSError, KeyError):  # gone since the snapshot
                 continue
-            if not pyfuse3.readdir_reply(token, _encoded(names[position]), entry, position + 1):
+            if not pyfuse3.readdir_reply(token, FileNameT(os.fsencode(names[position])), entry, position + 1):
                 return
             self.tree.remember(node)
             self.notices.told(entry.st_ino)
@@ -225,193 +221,6 @@ class Operations(Refusing):
         """Drop a snapshot."""
         self._listings.pop(fh, None)
 
-    # What is answered at once, see `atonce`
-
-    def lookup_now(self, parent_inode: int, name: bytes) -> bytes | None:
-        """An entry that is known."""
-        parent = self._node(parent_inode)
-        if self.controls.ending or parent.kind not in (Kind.THREAD, Kind.THREADS) or is_stray(parent, FileNameT(name)):
-            return None
-        self._look(parent_inode)
-        text = os.fsdecode(name)
-        if parent.kind is Kind.THREADS and text not in self._engine.store and is_thread_id(text):
-            return None
-        try:
-            node = self.tree.lookup(parent, text)
-        except KeyError:
-            raise FUSEError(errno.ENOENT) from None
-        entry = self._answers.of(node).packed.get(node.ino)
-        if entry is not None:
-            self.tree.remember(node)
-            self.notices.told(node.ino)
-        return entry
-
-    def getattr_now(self, inode: int) -> bytes | None:
-        """Attributes that are known."""
-        if self.controls.ending:
-            return None
-        self._look(inode)
-        return self._answers.of(self._node(inode)).packed.get(inode)
-
-    def readlink_now(self, inode: int) -> bytes | None:
-        """The target of a link that follows from one thread."""
-        node = self._node(inode)
-        if node.kind not in (Kind.CURRENT, Kind.TURNS_LINK, Kind.ROOT_LINK):
-            return None
-        self._look(inode)
-        return os.fsencode(self.tree.target(node))
-
-    def open_now(self, inode: int, flags: int, pid: int) -> tuple[int, bool] | None:
-        """A handle for reading a file whose content is at hand, and whether the kernel may keep its pages."""
-        node = self._node(inode)
-        if self.controls.ending or node.kind not in _READ or flags & (os.O_ACCMODE | os.O_TRUNC):
-            return None
-        self._look(inode)
-        return self.contents.open_now(inode, node, pid, self.notices.give)
-
-    def read_now(self, handle: int, offset: int, size: int) -> bytes | None:
-        """Bytes of a file that isn't a control file."""
-        return None if handle >= handles.FIRST else self.contents.read(handle, offset, size)
-
-    def release_now(self, handle: int) -> bytes | None:
-        """Close a file that isn't a control file."""
-        if handle >= handles.FIRST:
-            return None
-        self.contents.release(handle)
-        return b""
-
-    def forget_now(self, inode: int, lookups: int) -> None:
-        """Drop what was remembered for the kernel."""
-        self.tree.forget(inode, lookups)
-
-    # Folders of which the kernel keeps the names, see `gate` and `listings`
-
-    def keep_names(self) -> None:
-        """From now on the kernel keeps names, and is told when they change."""
-        self._keeps_names = True
-
-    def list_now(self, inode: int, offset: int, size: int) -> bytes | None:
-        """Names from an offset on, with their attributes; None when they have to be waited for."""
-        self._look(inode)
-        stream = self._streams.find(offset, inode)
-        if stream is None:
-            folder = self._node(inode)
-            if self.controls.ending or not self._is_near(folder):
-                return None
-            links = self._engine.store.links(folder.thread) if needs_links(folder) else None
-            kept = self._answers.of(folder)
-            listing = kept.listings.get(inode)
-            if listing is None:
-                listing = kept.listings[inode] = self.tree.listing(folder, links)
-            stream = self._streams.begin(folder, listing)
-        return self._page(stream, listings.number_at(offset), size)
-
-    async def list_later(self, inode: int, offset: int, size: int) -> bytes:
-        """The same, after waiting."""
-        if self.controls.ending:
-            await self.controls.settled()
-        self._look(inode)
-        folder = self._node(inode)
-        stream = self._streams.begin(folder, await self._listing(folder))
-        stream.changed = True  # perhaps, meanwhile
-        return self._page(stream, listings.number_at(offset), size)
-
-    def _is_near(self, folder: Node) -> bool:
-        """True for a folder that is listed without waiting."""
-        if folder.kind in TURN_FOLDERS or folder.kind in (Kind.FINDINGS, Kind.SHELF):
-            return False
-        return not needs_links(folder) or self._engine.has_links()
-
-    def _page(self, stream: Stream, start: int, size: int) -> bytes:
-        """As many entries as have room; none at the end."""
-        folder, listing = stream.folder, stream.listing
-        names, parts = listing.names, []
-        kept, kind, thread = self._answers.of(folder), folder.kind, folder.thread
-        if kind is Kind.THREAD and start == 0 and self.is_watched():
-            self._learn_files(thread, kept)
-        for number in range(start, len(names) + listings.DOTS):
-            offset = stream.position(number + 1)
-            if number < listings.DOTS:
-                part = listings.dot(b"." * (number + 1), folder.ino if number == 0 else self.tree.above(folder), offset)
-                told = 0
-            else:
-                position = number - listings.DOTS
-                try:
-                    node = listing.node(position)
-                    if node.kind is not kind or node.thread != thread:
-                        kept, kind, thread = self._answers.of(node), node.kind, node.thread
-                    entry = kept.packed.get(node.ino)
-                    if entry is None:
-                        entry = self._packed(kept, node)
-                except (OSError, KeyError):  # gone since the snapshot
-                    continue
-                told = int.from_bytes(entry[:8], "little")
-                part = listings.directory_entry(_encoded(names[position]), told, offset, entry)
-            size -= len(part)
-            if size < 0:
-                break
-            parts.append(part)
-            if told:
-                self.tree.remember(node)
-                self.notices.told(told)
-        if not parts:
-            self._finish(stream)
-        return b"".join(parts)
-
-    def _learn_files(self, thread: str, kept: Kept) -> None:
-        """What `_packed` would say of the derived files of a thread, where that is plain."""
-        nodes = [node for node in self.tree.views(thread) if node.ino not in kept.packed]
-        for told in self._describer.glance_all(thread, nodes) if nodes else ():
-            kept.packed[told.ino] = listings.packed(told, self._uid, self._gid, BLOCK)
-
-    def _packed(self, kept: Kept, node: Node) -> bytes:
-        """What the kernel is told of a node in a listing; kept as `_noted` keeps it."""
-        attributes = self._describer.glance(node)
-        entry = listings.packed(attributes, self._uid, self._gid, BLOCK)
-        if attributes.attr_seconds and self._may_keep(node, attributes):
-            kept.packed[node.ino] = entry
-        return entry
-
-    def _finish(self, stream: Stream) -> None:
-        """Before the end of a listing is told: see that the kernel doesn't keep names that it may not."""
-        self._streams.end(stream)
-        folder = stream.folder
-        if stream.changed or folder.kind not in listings.KEPT or not self.is_watched() or self._is_lively(folder):
-            _drop_names(folder.ino)
-        elif folder.kind in listings.LINKED:
-            self._linked[folder.ino] = None
-            if len(self._linked) > _LINKED:
-                oldest = next(iter(self._linked))
-                del self._linked[oldest]
-                _drop_names(oldest)
-
-    def _is_lively(self, folder: Node) -> bool:
-        """True for a folder of a thread that is being written to. Who lists it asks us, so that what comes with the
-        names, sizes above all, is never older than the question.
-        """
-        stirred = self._stirred.get(folder.thread)
-        if stirred is not None and time.monotonic() - stirred < freshness.QUIET:
-            return True
-        try:
-            mtime, _ = self._clock.of_thread(folder.thread)
-        except KeyError:  # gone meanwhile
-            return True
-        return self._describer.patience.seconds(mtime) < freshness.QUIET
-
-    def _look_at_links(self) -> None:
-        """Rollouts came or went: names of links between threads may be different."""
-        self._links_version = self._engine.store.version
-        for ino in self._linked:
-            _drop_names(ino)
-        self._linked.clear()
-
-    def _forget_names(self) -> None:
-        """Nobody will tell of changes any more: make the kernel forget all names that it may have kept."""
-        self._look_at_links()
-        for thread in self._engine.store.thread_ids():
-            for node in self.tree.folders(thread):
-                _drop_names(node.ino)
-
     # Files
 
     @guarded
@@ -419,8 +228,8 @@ class Operations(Refusing):
         """Open a file for reading, in the state that the store has now, or a control file."""
         if self.controls.ending:
             await self.controls.settled()
-        node = self._node(inode)
-        self._look(inode)
+        node = self.shortcuts.node(inode)
+        self.look(inode)
         if node.kind is Kind.CONTROL:
             self._engine.store.head(node.thread)  # KeyError when the thread is gone
             number = self.controls.open(node.thread, node.name, writable=bool(flags & os.O_ACCMODE))
@@ -478,7 +287,7 @@ class Operations(Refusing):
         """What programs do before or after they write a file means nothing for a control file, and changes nothing: its
         mode stays 0600, so that `cp -p` and `rsync` don't fail after the request was done. A new owner is refused.
         """
-        node = self._node(inode)
+        node = self.shortcuts.node(inode)
         own = node.kind is Kind.CONTROL
         own = own and not (fields.update_uid and attr.st_uid != self._uid)
         own = own and not (fields.update_gid and attr.st_gid != self._gid)
@@ -501,14 +310,14 @@ class Operations(Refusing):
         """The names that `getxattr` knows."""
         if self._read_only:
             raise FUSEError(errno.ENOSYS)
-        node = self._node(inode)
+        node = self.shortcuts.node(inode)
         if node.kind is Kind.CONTROL:
             return [] if self.controls.error(node.thread) is None else [XAttrNameT(_ERROR)]
         return list(map(XAttrNameT, await self._labels_of(node))) if node.kind is Kind.THREAD else []
 
     async def _labels(self, inode: int, name: bytes) -> bytes | None:
         """The value of an attribute of ours; None when there is none."""
-        node = self._node(inode)
+        node = self.shortcuts.node(inode)
         if node.kind is Kind.CONTROL and name == _ERROR:
             error = self.controls.error(node.thread)
             return None if error is None else error.encode("utf-8", "replace")
@@ -517,7 +326,7 @@ class Operations(Refusing):
         return node.thread.encode() if name == labels.THREAD_ID else (await self._labels_of(node)).get(name)
 
     async def _labels_of(self, folder: Node) -> dict[bytes, bytes]:
-        self._look(folder.ino)
+        self.look(folder.ino)
         nodes = {node.view: node for node in self.tree.views(folder.thread)}
         return await labels.of_thread(folder.thread, lambda view: self.contents.whole(nodes[view]))
 
@@ -542,18 +351,16 @@ class Operations(Refusing):
         """True while every change of the store is heard of."""
         return self._watch is not None and self._watch.is_active
 
-    def _look(self, inode: int) -> None:
+    def look(self, inode: int) -> None:
         """Before an answer about an inode: take note of what happened to the store until now."""
         if inode in _APART:
             return
-        if self._watch is not None and self._watch.is_active:
-            self._watch.drain()
+        if self._watch is not None and self._watch.drain():
             if self._heads_moved and self._heads_looked.is_due():
                 self._look_at_heads()
         else:
             self._rescans.perhaps()
-        if self._links_version != self._engine.store.version:
-            self._look_at_links()
+        self.shortcuts.look_at_links()
 
     def note(self, changes: Changes) -> None:
         """Something happened to the store: make the kernel ask again for what may be different now. Doesn't fail: what
@@ -569,14 +376,13 @@ class Operations(Refusing):
             self._describer.patience.watched = False
             self._answers.stop()
             self.contents.note(watched=False)
-            if self._keeps_names:
-                self._forget_names()
+            self.shortcuts.forget_names()
 
     def _note(self, changes: Changes) -> None:
         store = self._engine.store
         touched: set[str] = set()
         self._answers.note(changes)
-        self._streams.note()
+        self.shortcuts.note()
         self.contents.note(watched=True)
         if changes.folders or changes.everything:
             touched = self._refresh()
@@ -599,15 +405,14 @@ class Operations(Refusing):
         self._shelving.forget(touched)
         for thread in touched:
             self._invalidate_thread(thread)
-        if self._links_version != store.version:
-            self._look_at_links()
+        self.shortcuts.look_at_links()
         self._bury({thread for thread in touched if thread not in store})
         self._tell(touched)
 
     def _bury(self, gone: set[str]) -> None:
         """These threads are no longer in the store: keep no more of them than the kernel may ask for."""
         for thread in gone:
-            _drop_entry(self.tree.threads, thread)
+            drop_entry(self.tree.threads, thread)
         if gone:
             self.contents.bury(gone)
             self.tree.bury(gone)
@@ -645,8 +450,7 @@ class Operations(Refusing):
         self._shelving.forget({thread})
         self._invalidate_root()
         self._invalidate_thread(thread)
-        if self._links_version != self._engine.store.version:
-            self._look_at_links()
+        self.shortcuts.look_at_links()
 
     def _invalidate_root(self) -> None:
         for node in (*self.tree.root_nodes(), self.tree.root):
@@ -655,15 +459,12 @@ class Operations(Refusing):
 
     def _invalidate_thread(self, thread: str) -> None:
         self._answers.forget(thread)
-        self._streams.note()
-        self._stirred.put(thread, time.monotonic())
+        self.shortcuts.stir(thread)
         if thread not in self._engine.store:
             return
         folder = self.tree.folder(thread)
         self.notices.give(folder.ino)
-        if self._keeps_names:
-            for node in self.tree.folders(thread):
-                _drop_names(node.ino)
+        self.shortcuts.drop_names(thread)
         for place in (*self.tree.known_rollouts(thread), *self.tree.family(thread)):
             self._renew(place)
 
@@ -675,15 +476,9 @@ class Operations(Refusing):
         for ino in numbers:
             self.notices.give(ino)
         if place.folder is not None and any(map(self.contents.is_open, numbers)):
-            _drop_entry(place.folder, place.name)
+            drop_entry(place.folder, place.name)
 
     # Translation
-
-    def _node(self, ino: int) -> Node:
-        try:
-            return self.tree.node(ino)
-        except KeyError:
-            raise FUSEError(errno.ESTALE) from None
 
     async def _links(self, node: Node) -> Links | None:
         """What the tree has to be told for a node; what it shows of others is brought up to date."""
@@ -691,7 +486,8 @@ class Operations(Refusing):
             await self._shelving.ready(node.name.partition("/")[0])
         return await self._engine.links(node.thread) if needs_links(node) else None
 
-    async def _listing(self, folder: Node) -> Listing:
+    async def listing(self, folder: Node) -> Listing:
+        """The children of a folder."""
         if folder.kind in TURN_FOLDERS:
             return await self.contents.turns.listing(folder)
         if folder.kind is Kind.FINDINGS:
@@ -703,26 +499,12 @@ class Operations(Refusing):
         return listing
 
     def _noted(self, kept: Kept, node: Node, attributes: Attributes) -> EntryAttributes:
-        """An answer, kept unless something else than the store may change it: a request to a control file, the next
-        moment, or the end of somebody's reading an older content of the file. Nor are those about what a thread may
-        have any number of: single turns, and queries that found it.
-        """
+        """An answer, kept while it holds."""
         entry = self._entry(attributes)
-        if self._may_keep(node, attributes):
+        if self.shortcuts.may_keep(node, attributes):
             kept.entries[node.ino] = entry
-            if self._keeps_names and attributes.attr_seconds:
-                kept.packed[node.ino] = listings.packed(attributes, self._uid, self._gid, BLOCK)
+            self.shortcuts.keep(kept, node, attributes)
         return entry
-
-    def _may_keep(self, node: Node, attributes: Attributes) -> bool:
-        return (
-            node.kind is not Kind.CONTROL
-            and node.kind not in OF_TURNS
-            and node.kind is not Kind.FINDING
-            and attributes.ino == node.ino
-            and self.contents.is_steady(node)
-            and self.contents.lasts(node)
-        )
 
     def _entry(self, attributes: Attributes) -> EntryAttributes:
         entry = EntryAttributes()
@@ -739,36 +521,3 @@ class Operations(Refusing):
         entry.st_atime_ns = entry.st_mtime_ns = attributes.mtime_ns
         entry.st_ctime_ns = attributes.ctime_ns
         return entry
-
-
-def _encoded(name: str) -> FileNameT:
-    return FileNameT(name.encode() if name.isascii() else os.fsencode(name))
-
-
-def _drop_entry(folder: Node, name: str) -> None:
-    """Make the kernel look a name up again; done by a thread of pyfuse3's, since it would deadlock here (FUSE 6.2)."""
-    pyfuse3.invalidate_entry_async(InodeT(folder.ino), FileNameT(os.fsencode(name)), 0, ignore_enoent=True)
-
-
-def _drop_names(ino: int) -> None:
-    """Make the kernel forget the names in a folder. No request waits for a page of a folder, so this doesn't."""
-    _forget_pages(ino)
-
-
-async def _drop_pages(ino: int) -> None:
-    """Make the kernel forget what it has of an inode, pages included. It waits for those that are being read, so
-    another thread does it while we answer the reads.
-    """
-    await trio.to_thread.run_sync(_forget_pages, ino, abandon_on_cancel=True)
-
-
-def _forget_pages(ino: int) -> None:
-    try:
-        pyfuse3.invalidate_inode(InodeT(ino), attr_only=False)
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            log.warning("invalidate_inode failed: %s", error)
-
-
-def _invalidate(ino: InodeT) -> None:
-    pyfuse3.invalidate_inode(ino, attr_only=True)

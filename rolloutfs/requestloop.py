@@ -88,17 +88,25 @@ class _Lowlevel:
 
     async def wait_readable(self, descriptor: int) -> None:
         """Return when a request can be read."""
+        if not self._comes(descriptor):
+            await self._wait(descriptor)
+
+    def _comes(self, descriptor: int) -> bool:
+        """True when a request can be read and it isn't the turn of trio's other tasks."""
+        if self._left <= 0 or descriptor != self._descriptor:
+            return False
+        self._left -= 1
+        return bool(self._poll.poll(0 if self._waiting.handlers else IDLE))
+
+    async def _wait(self, descriptor: int) -> None:
+        """Return when a request can be read, after a turn of trio's other tasks."""
         if descriptor != self._descriptor:
             self._poll.register(descriptor, select.POLLIN)
             self._descriptor = descriptor
-        if self._left > 0:
-            self._left -= 1
-            if self._poll.poll(0 if self._waiting.handlers else IDLE):
-                return
-        else:
+        if self._left <= 0:
             await trio.lowlevel.cancel_shielded_checkpoint()
+            self._left = BUDGET
             if self._poll.poll(0):
-                self._left = BUDGET
                 return
         self._left = BUDGET
         await trio.lowlevel.wait_readable(descriptor)
@@ -118,9 +126,11 @@ class _AtDevice(_Lowlevel):
         """Return when a request can be read, by pyfuse3's descriptor, too."""
         if self._device.settle():
             return
+        device = self._device
         while True:
-            await super().wait_readable(self._device.device)
-            if self._device.take():
+            if not self._comes(device.device):
+                await self._wait(device.device)
+            if device.take():
                 return
 
     def notify_closing(self, descriptor: int) -> None:

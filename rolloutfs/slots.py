@@ -5,6 +5,8 @@ The number of a node is made of it (see `inodes`). Never renumber them: inode nu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from threadstore.projection import FamilyView, StoreView, View
 
 from rolloutfs.nodes import Kind
@@ -70,7 +72,12 @@ IN_LINEAGE: dict[int, tuple[str, Kind, View | FamilyView | None]] = {
     39: (FamilyView.TEXT.value, Kind.FAMILY_LINK, FamilyView.TEXT),
     40: (FamilyView.MERMAID.value, Kind.FAMILY_LINK, FamilyView.MERMAID),
 }
-VIEWS = tuple(slot for slot, row in {**IN_THREAD, **IN_LINEAGE}.items() if row[1] is Kind.VIEW)
+#: The derived files of a thread by their slots.
+VIEW_SLOTS: Mapping[int, View] = {
+    slot: row[2] for slot, row in {**IN_THREAD, **IN_LINEAGE}.items() if isinstance(row[2], View)
+}
+ALONE = (32, 35, 36)  # what lineage/ lists of a thread that has neither relatives nor a second log
+OF_FAMILY = {slot: row for slot, row in IN_LINEAGE.items() if row[1] is Kind.FAMILY}
 CURRENT = 48
 SHELF_LINKS = {72 + number: name for number, name in enumerate(SHELVES)}  # slots of a thread: it is once on a shelf
 SHELF_SLOTS = {name: slot for slot, name in SHELF_LINKS.items()}
@@ -81,4 +88,5 @@ FIXED_THREAD = {**IN_THREAD, **UNLISTED, **CONTROLS, **IN_LINEAGE, CURRENT: ("cu
 FOLDER_SLOTS = tuple(
     slot for slot, row in FIXED_THREAD.items() if row[1] in (Kind.LINEAGE, Kind.ROLLOUTS, Kind.FORKS, Kind.AGENTS)
 )
+TURNS = 21  # the slot of a link
 STORE_VIEW_NAMES = frozenset(row[0] for row in IN_STORE.values())

@@ -32,7 +32,7 @@ from threadstore.projection import FamilyView
 from threadstore.store import Links
 
 from rolloutfs import inodes, slots
-from rolloutfs.nodes import Kind, Listing, Node, Place
+from rolloutfs.nodes import Kind, Listing, Node, Place, Row
 from rolloutfs.shelves import Shelves
 from rolloutfs.storefiles import StoreFiles
 
@@ -65,7 +65,12 @@ class Tree:
         self._in_thread = {**slots.IN_THREAD, **(slots.CONTROLS if controls else {})}
         self._slots_in_thread = [slot for slot in self._in_thread if slot not in slots.OF_REVERTS]
         self._slot_of = {row[0]: slot for slot, row in {**self._in_thread, **slots.UNLISTED}.items()}
-        self._names_in_thread = [self._in_thread[slot][0] for slot in self._slots_in_thread]
+        #: What nearly all threads have in their folder, and in lineage/; of such ones, `Listing.names` is this object.
+        self.rows_in_thread = [Row(slot, *self._in_thread[slot]) for slot in self._slots_in_thread]
+        self.names_in_thread = [row.name for row in self.rows_in_thread]
+        self.rows_alone = [Row(slot, *slots.IN_LINEAGE[slot]) for slot in slots.ALONE]
+        self.rows_in_rollouts = [Row(slots.CURRENT, *slots.FIXED_THREAD[slots.CURRENT])]  # before the logs
+        self.names_alone = [row.name for row in self.rows_alone]
         self._store = store
         self._files = files
         self._threads = threads if threads is not None else inodes.ThreadNumbers()
@@ -147,8 +152,8 @@ class Tree:
                     [self._made(thread, folder.ino, slot) for slot in self._in_thread],
                     [row[0] for row in self._in_thread.values()],
                 )
-            made = [self._made(thread, folder.ino, slot) for slot in self._slots_in_thread]
-            return self._fixed(made, self._names_in_thread)
+            base, listed = inodes.canonical(folder.ino), self._slots_in_thread
+            return Listing(self.names_in_thread, lambda position: self._made(thread, base, listed[position]))
         if kind is Kind.LINEAGE:
             return self._lineage(thread, _given(links))
         if kind is Kind.SEARCH:
@@ -168,8 +173,10 @@ class Tree:
     def target(self, node: Node, links: Links | None = None) -> str:
         """Where a link points to, relative to its folder; KeyError when it no longer points anywhere."""
         if node.kind is Kind.CURRENT:
-            head = self._store.head(node.thread)
             names = self.rollout_names(node.thread)
+            if len(names) == 1:
+                return next(iter(names))
+            head = self._store.head(node.thread)
             return next((name for name, rollout in names.items() if rollout == head), head.shown)
         if node.kind is Kind.FORKED_FROM or node.kind is Kind.PARENT:
             given = _given(links)
@@ -221,7 +228,7 @@ class Tree:
     def views(self, thread: str) -> list[Node]:
         """The derived files of a thread."""
         base = inodes.compose(self._threads.of(thread), 0)
-        return [self._made(thread, base, slot) for slot in slots.VIEWS]
+        return [self._made(thread, base, slot) for slot in slots.VIEW_SLOTS]
 
     def known_in_store(self, path: str) -> list[Place]:
         """The nodes under which the kernel may know a file or folder of the store, below store/."""
@@ -251,9 +258,12 @@ class Tree:
 
     def rollout_names(self, thread: str) -> dict[str, RolloutFile]:
         """The files below rollouts/: a name each, also when two rollouts would be called the same (FAULTS 12, 13)."""
+        rollouts = self._store.rollouts(thread)
+        if len(rollouts) == 1:
+            return {rollouts[0].shown: rollouts[0]}
         head = self._store.head(thread)
         names: dict[str, RolloutFile] = {}
-        for rollout in sorted(self._store.rollouts(thread), key=lambda rollout: (rollout != head, rollout.path)):
+        for rollout in sorted(rollouts, key=lambda rollout: (rollout != head, rollout.path)):
             name = rollout.shown
             if name in names:
                 stem = name.removesuffix(".jsonl")
@@ -287,12 +297,14 @@ class Tree:
 
     def _lineage(self, thread: str, links: Links) -> Listing:
         """The files about a family are listed where there is more of it than this one log."""
+        if links.are_none and len(self._store.rollouts(thread)) == 1:
+            base = inodes.compose(self._threads.of(thread), 0)
+            unlisted = {row[0]: self._made(thread, base, slot) for slot, row in slots.OF_FAMILY.items()}
+            return Listing(self.names_alone, lambda position: self._made(thread, base, slots.ALONE[position]), unlisted)
         shown = [slot for slot, row in slots.IN_LINEAGE.items() if self._is_there(thread, row[1], links)]
-        nodes = {slots.IN_LINEAGE[slot][0]: self._thread_node(thread, slot) for slot in shown}
-        if not links.are_none or len(self._store.rollouts(thread)) > 1:
-            return self._fixed(list(nodes.values()), list(nodes))
-        unlisted = {view.value: nodes.pop(view.value) for view in FamilyView}
-        return Listing(list(nodes), list(nodes.values()).__getitem__, unlisted)
+        return self._fixed(
+            [self._thread_node(thread, slot) for slot in shown], [slots.IN_LINEAGE[slot][0] for slot in shown]
+        )
 
     def _is_there(self, thread: str, kind: Kind, links: Links) -> bool:
         if kind is Kind.FORKED_FROM:
@@ -376,6 +388,7 @@ class _Keys(inodes.Keys[Node]):
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._last: tuple[str, tuple[str, ...]] = ("", ())  # a rollout is asked for several times in a row
 
     def node(self, ino: int, key: str) -> Node | None:
         """As `inodes.Keys` says."""
@@ -398,6 +411,11 @@ class _Keys(inodes.Keys[Node]):
 
     def keys(self, shared: str) -> tuple[str, ...]:
         """As `inodes.Keys` says."""
+        if self._last[0] != shared:
+            self._last = shared, self._keys(shared)
+        return self._last[1]
+
+    def _keys(self, shared: str) -> tuple[str, ...]:
         rollout = parse_rollout(shared)
         if rollout is None:
             return ()

@@ -78,10 +78,13 @@ class Watch:
         """False once changes can no longer be heard of."""
         return self._queue is not None
 
-    def drain(self) -> None:
-        """Take note of everything that happened so far. One system call when nothing did."""
+    def drain(self) -> bool:
+        """Take note of everything that happened so far. One system call when nothing did. False once changes can no
+        longer be heard of.
+        """
         if self._queue is not None and self._poll.poll(0):
             self._take(self._queue)
+        return self._queue is not None
 
     async def run(self) -> None:
         """Take note of changes also while nobody asks."""

@@ -16,7 +16,12 @@ _MOST = 4096  # files whose state is remembered; about 3 MiB
 
 
 class FileStates:
-    """States of files by their path below the store. Raises OSError."""
+    """States of files by their path below the store. Raises OSError.
+
+    What was made of several of them holds for as long as `changes` is the same number; None: it doesn't.
+    """
+
+    changes: int | None = None
 
     def __init__(self, root: str) -> None:
         self._prefix = root + "/"
@@ -53,6 +58,12 @@ class RememberedStates(FileStates):
         self._known: OrderedDict[str, os.stat_result | FileNotFoundError] = OrderedDict()
         self._names: list[str] | None = None
         self._started = False
+        self._count = 0
+
+    @property
+    def changes(self) -> int | None:  # type: ignore[override]  # which is fixed where nothing is remembered
+        """How often something happened; None while nothing is remembered."""
+        return self._count if self._started else None
 
     def lstat(self, path: str) -> os.stat_result:
         """The state of a file or folder, from memory if it was asked for before."""
@@ -80,6 +91,7 @@ class RememberedStates(FileStates):
 
     def forget(self, folder: str, name: str) -> None:
         """Something happened to an entry of a folder (`""` is the root), or to the folder itself (`name` empty)."""
+        self._count += 1
         self._known.pop(f"{folder}/{name}" if folder and name else folder or name, None)
         self._known.pop(folder, None)
         if not folder:
@@ -96,5 +108,6 @@ class RememberedStates(FileStates):
 
     def forget_all(self) -> None:
         """Anything may have happened."""
+        self._count += 1
         self._known.clear()
         self._names = None

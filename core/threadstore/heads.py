@@ -79,6 +79,7 @@ class StateDatabase:
         self._scratch = scratch
         self._databases: tuple[list[str], list[str]] = ([], [])  # names in the root, and those of databases among them
         self._place: tuple[tuple[object, ...], str] | None = None  # what is known of the config, and what it says
+        self._looked: tuple[int, Identity] | None = None  # what was found when so much had happened
         self._identity: Identity | None = None
         self._is_young = False  # the files may have been written again without a sign of it
         self._connection: sqlite3.Connection | None = None
@@ -91,8 +92,22 @@ class StateDatabase:
         return self._identity_in(self._files)
 
     def _identity_in(self, files: FileStates) -> Identity:
+        changes = files.changes
+        if changes is not None and self._looked is not None and self._looked[0] == changes:
+            return self._looked[1]
         name = self._newest(files)
-        return () if name is None else tuple(_stat(files, name + suffix) for suffix in ("", "-wal"))
+        identity = () if name is None else tuple(_stat(files, name + suffix) for suffix in ("", "-wal"))
+        if changes is not None:
+            self._looked = (changes, identity) if self._is_heard_of(files, name) else None
+        return identity
+
+    def _is_heard_of(self, files: FileStates, name: str | None) -> bool:
+        """True where whoever hears of changes in the root hears of every one to the database in use: not where a name
+        leads elsewhere.
+        """
+        if self._folder(files) != self._root or len(self._databases[1]) > 1:
+            return False
+        return not self._databases[1] if name is None else not os.path.isabs(name)
 
     def _is_still(self, identity: Identity | None) -> bool:
         """Ask the system, whatever is remembered: nothing was changed while we were reading."""

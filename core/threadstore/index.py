@@ -47,7 +47,8 @@ _DIGEST = 16  # bytes
 _PATIENCE = 0.05  # seconds to wait for a lock
 _AT_ONCE = 1000  # threads that are asked for in one query
 _AGAIN = 1.0  # seconds until it is looked again whether the file is the same
-_KEPT = ("rollout", "made_from", "facts", "generations", "last_record_ns", *SIZES.values())
+_LEADS = ("forked_from", "parent")
+_KEPT = ("rollout", "made_from", "facts", "generations", "last_record_ns", *_LEADS, *SIZES.values())
 _COLUMNS = ", ".join(("digest", *_KEPT))
 _ONE = f"SELECT {_COLUMNS} FROM threads WHERE id = ?"
 _TURNS = "SELECT id, number, file FROM turns WHERE thread_id = ? AND why IS NOT 'reverted' ORDER BY rowid"
@@ -62,13 +63,14 @@ class Entry(NamedTuple):
     (Unix, ns).
 
     `facts` is a digest of what they depend on besides the content of files; `made_from` begins with the selected
-    rollout.
+    rollout. `is_alone` is True where that one names no thread that it came from, as far as the index has been asked.
     """
 
     made_from: tuple[Basis, ...]
     facts: bytes
     outlines: dict[View, Outline]
     last_record_ns: int
+    is_alone: bool = False
 
 
 class Kept(NamedTuple):
@@ -255,18 +257,19 @@ def entries(connection: sqlite3.Connection, after: str, before: str) -> dict[str
 
 def _entry(row: tuple[Any, ...], *, outlines: bool = True) -> Entry | None:
     """An entry from its columns; None when they don't fit together."""
-    digest, _, made_from, facts, generations, last, *sizes = row
+    digest, _, made_from, facts, generations, last, forked_from, parent, *sizes = row
     if digest != _digest(row[1:]):
         return None
     basis = tuple(Basis(*one) for one in orjson.loads(made_from))
+    is_alone = forked_from is None and parent is None
     if not outlines:
-        return Entry(basis, facts, {}, last)
+        return Entry(basis, facts, {}, last, is_alone)
     found = {
         view: Outline(size, basis, generations[number * _GENERATION : (number + 1) * _GENERATION])
         for number, (view, size) in enumerate(zip(SIZES, sizes, strict=True))
         if size is not None
     }
-    return Entry(basis, facts, found, last)
+    return Entry(basis, facts, found, last, is_alone)
 
 
 def _kept(data: object) -> Kept | None:
@@ -320,8 +323,8 @@ def _digest(values: Iterable[object]) -> bytes:
     return blake2b(repr(tuple(values)).encode(), digest_size=_DIGEST).digest()
 
 
-def packed(entry: Entry) -> dict[str, object]:
-    """The columns of an entry. Raises TypeError for a path that is no text."""
+def packed(entry: Entry, row: Mapping[str, object]) -> dict[str, object]:
+    """The columns of an entry; `row` has those that people read. Raises TypeError for a path that is no text."""
     generations = b"".join(
         entry.outlines[view].generation if view in entry.outlines else bytes(_GENERATION) for view in View
     )
@@ -332,6 +335,7 @@ def packed(entry: Entry) -> dict[str, object]:
         "facts": entry.facts,
         "generations": generations,
         "last_record_ns": entry.last_record_ns,
+        **{name: row[name] for name in _LEADS},
         **sizes,
     }
     return columns | {"digest": _digest(columns[name] for name in _KEPT)}

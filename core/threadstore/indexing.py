@@ -423,8 +423,8 @@ def _rows(store: ThreadStore, thread: str, entry: Entry, made: dict[View, Projec
         **{key: document["counts"][key] for key in _COUNTS},
         "total_tokens": _tokens(usage["total"]),
         "own_tokens": _tokens(usage["own"]),
-        **index.packed(entry),
     }
+    row |= index.packed(entry, row)
     spine = kept_of(store, thread, opening, entry, (row["cwd"], row["model"]))
     size = sum(source.size for source in entry.made_from)
     passes = store.packed_passes(thread) if size > _VERY_LARGE else {}

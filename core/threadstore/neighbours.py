@@ -7,7 +7,7 @@ its parent appears as its agent only.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -158,9 +158,11 @@ class Neighbours:
         }
         self._roots = {}
 
-    def links(self, thread_id: str, head: RolloutFile) -> Links:
-        """The neighbours of a thread. What its own meta says is looked up in the file."""
-        edge = self._own_edge(head)
+    def links(self, thread_id: str, head: RolloutFile, is_alone: Callable[[Basis], bool]) -> Links:
+        """The neighbours of a thread. What its own meta says is looked up in the file, unless `is_alone` knows of that
+        file as it is that its meta leads nowhere.
+        """
+        edge = self._own_edge(head, is_alone)
         forks, agents = self._forks.get(thread_id, ()), self._agents.get(thread_id, ())
         return Links(edge.forked_from, edge.parent, tuple(forks), tuple(agents), self._root(thread_id))
 
@@ -180,13 +182,13 @@ class Neighbours:
         self._roots.update(dict.fromkeys(on_the_way, root))
         return root
 
-    def _own_edge(self, rollout: RolloutFile) -> Edge:
+    def _own_edge(self, rollout: RolloutFile, is_alone: Callable[[Basis], bool]) -> Edge:
         """What the meta says now; read again when the file changed."""
         basis = self._states.basis(rollout.path)
         known = self._own.get(rollout.path)
         if known is not None and known[0] == basis:
             return known[1]
-        edge = self._edge(rollout)
+        edge = _ALONE if is_alone(basis) else self._edge(rollout)
         self._own[rollout.path] = basis, edge
         if len(self._own) > _OWN:
             self._own.popitem(last=False)

@@ -452,6 +452,10 @@ class ThreadStore:
         document: dict[str, Any] = orjson.loads(self.rendered(thread_id, View.THREAD))
         return document
 
+    def state(self, rollout: RolloutFile) -> os.stat_result:
+        """What `lstat` says of a rollout. Raises OSError."""
+        return self._states.lstat(rollout.path)
+
     def status(self, rollout: RolloutFile) -> Basis:
         """What `stat` says of a rollout."""
         return self._states.basis(rollout.path)
@@ -613,7 +617,12 @@ class ThreadStore:
             unread = self.unread_heads()
             self.learn_edges(unread, self.edges(unread))
             self._neighbours.arrange(_Heads(self), self._catalog.version)
-        return self._neighbours.links(thread_id, head)
+        return self._neighbours.links(thread_id, head, lambda basis: self._is_alone(thread_id, basis))
+
+    def _is_alone(self, thread_id: str, head: Basis) -> bool:
+        """True for a selected rollout of which the index knows that it names no thread that it came from."""
+        entry = None if self._index is None else self._index.entry(thread_id)
+        return entry is not None and entry.is_alone and entry.made_from[0] == head
 
     def unread_heads(self) -> list[RolloutFile]:
         """The rollouts whose session metas `links` would have to read before it can answer."""

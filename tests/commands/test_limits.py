@@ -56,7 +56,7 @@ def row(page: str, begin: str) -> str:
         ("a query", [f"{search._MOST} words", f"{findings.LONGEST:,} characters"]),
         ("a folder below", [f"{findings._THREADS} threads", f"{findings._MOST:,} hits", f"{findings._TEXTS:,} texts"]),
         ("a folder below", [f"{findings._CATCH_UP:g} s to bring", f"{findings._ASK:g} s to ask"]),
-        ("sizes and times of files", [f"{content.KNOWN:,} files"]),
+        ("sizes and times of files", [f"{content.KNOWN:,} files", f"of {content.OUTLINED} threads"]),
         ("where the bytes", [f"{content.PROJECTIONS // MIB} MiB"]),
         ("answers to the kernel", [f"{answers.THREADS} threads"]),
         ("times of threads", [f"| {store._TIMES:,},", f"; {filestates._MOST:,},", f"; {metas._MOST:,},"]),

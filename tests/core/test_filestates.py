@@ -59,6 +59,25 @@ def test_names_of_the_root(remembered: RememberedStates) -> None:
     assert sorted(remembered.names()) == ["sessions", "state_5.sqlite"]
 
 
+def test_what_is_made_of_several(remembered: RememberedStates) -> None:
+    """It holds until something happens; and only then, where nobody tells of it."""
+    changes = remembered.changes
+    assert changes is not None
+    remembered.lstat("sessions/a")
+    assert remembered.changes == changes
+    remembered.forget("sessions", "a")
+    after = remembered.changes
+    remembered.forget_all()
+    assert len({changes, after, remembered.changes}) == 3
+    remembered.stop()
+    assert _changes(remembered) is None
+    assert _changes(FileStates(remembered.root)) is None
+
+
+def _changes(states: FileStates) -> int | None:
+    return states.changes
+
+
 def test_without_anybody_who_tells(remembered: RememberedStates) -> None:
     """Before `start` and after `stop` the system is asked each time."""
     assert remembered.lstat("sessions/a").st_size == 1

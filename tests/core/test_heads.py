@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from threadstore.filestates import FileStates
+from threadstore.filestates import FileStates, RememberedStates
 from threadstore.heads import Head, Row, StateDatabase, select
 from threadstore.names import RolloutFile, parse_rollout
 
@@ -122,6 +123,61 @@ def test_idle_database(home: Home) -> None:
     assert home.database.ids() == [THREAD]
     assert home.state() == before
     assert list(before) == ["state_5.sqlite"]
+
+
+def test_a_home_of_which_somebody_hears(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the files are is looked up once, until it is told that something happened; elsewhere nobody hears of it."""
+    states = RememberedStates(str(home.folder))
+    states.start()
+    home.database.close()
+    home.database = StateDatabase(states, str(tmp_path / "scratch"))
+    assert home.selected() == "first.jsonl"
+    before = home.database.identity()
+    asked: list[str] = []
+    lstat = RememberedStates.lstat
+
+    def noted(self: RememberedStates, path: str) -> os.stat_result:
+        asked.append(path)
+        return lstat(self, path)
+
+    monkeypatch.setattr(RememberedStates, "lstat", noted)
+    assert home.database.identity() == before
+    assert asked == []
+    with home.connected() as connection:
+        connection.execute("UPDATE threads SET rollout_path = 'second.jsonl'")
+        connection.commit()
+    assert home.database.identity() == before
+    states.forget("", "state_5.sqlite")
+    assert home.database.identity() != before
+    assert home.selected() == "second.jsonl"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (home.folder / "config.toml").write_text(f'sqlite_home = "{elsewhere}"\n')
+    states.forget("", "config.toml")
+    assert home.database.identity() == ()
+    home.path.rename(elsewhere / home.path.name)
+    assert home.database.identity()[0][0] == str(elsewhere / home.path.name)
+
+
+@pytest.mark.parametrize("is_dangling", [True, False])
+def test_a_link_to_a_database_elsewhere(home: Home, tmp_path: Path, *, is_dangling: bool) -> None:
+    """Nobody in the home hears when that is written, or comes to be."""
+    states = RememberedStates(str(home.folder))
+    states.start()
+    home.database.close()
+    home.database = StateDatabase(states, str(tmp_path / "scratch"))
+    elsewhere = home.path.rename(tmp_path / "aside")
+    home.path.symlink_to(elsewhere)
+    if is_dangling:
+        elsewhere.rename(tmp_path / "away")
+    before = home.database.identity()
+    if is_dangling:
+        (tmp_path / "away").rename(elsewhere)
+    else:
+        with closing(sqlite3.connect(elsewhere)) as connection:
+            connection.execute("UPDATE threads SET rollout_path = 'second.jsonl'")
+            connection.commit()
+    assert home.database.identity() != before
 
 
 def test_no_database(home: Home) -> None:

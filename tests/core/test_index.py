@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from sqlite_utils import Database
-from threadstore import index, indexing, metas
+from threadstore import files, index, indexing, metas
 from threadstore import store as store_module
 from threadstore.index import SIZES, IndexReader
 from threadstore.indexing import Indexer, Progress
@@ -431,6 +431,36 @@ def test_links_are_those_of_the_files(copy_store: CopyStore, tmp_path: Path, mon
             log.read_bytes().replace(b'"forked_from_id":"' + first.encode(), b'"forked_from_id":"' + other.encode())
         )
     made.check()
+
+
+def test_who_came_from_nowhere(copy_store: CopyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of a thread that the index knows to have no parent isn't opened for its links, until it changes."""
+    monkeypatch.setattr(store_module, "_MANY", 0)
+    home = copy_store("forks.paginated").home
+    made = Indexed(home, tmp_path)
+    made.build()
+    opened: list[str] = []
+    open_regular = files.open_regular
+
+    def noted(root: str, path: str) -> int:
+        opened.append(path)
+        return open_regular(root, path)
+
+    monkeypatch.setattr(metas, "open_regular", noted)
+    store = made.store()
+    links = {thread: store.links(thread) for thread in store.thread_ids()}
+    alone = {thread for thread, one in links.items() if one.forked_from is None and one.parent is None}
+    forks = links.keys() - alone
+    assert alone
+    assert forks
+    assert set(opened) == {store.head(thread).path for thread in forks}
+    root, fork = min(alone), min(forks)
+    log = home / store.head(root).path
+    begin = b'"session_meta","payload":{'
+    assert begin in log.read_bytes()
+    log.write_bytes(log.read_bytes().replace(begin, begin + b'"forked_from_id":"%s",' % fork.encode(), 1))
+    assert store.links(root).forked_from == fork
+    assert store.head(root).path in opened
 
 
 @pytest.mark.parametrize("damage", ["zeros", "cut", "another", "empty"])

@@ -296,14 +296,14 @@ def test_workers_are_polite_and_hold_nothing_of_the_mount(lab: Lab) -> None:
 
 _STUCK = """
 import os, trio
-from rolloutfs import operations
+from rolloutfs import operations, shortcuts
 answered = operations.Operations.read
 async def read(self, fh, off, size):
     if off and os.path.exists({marker!r}):
         await trio.sleep_forever()
     return await answered(self, fh, off, size)
 operations.Operations.read = read
-operations.Operations.read_now = lambda *_: None
+shortcuts.Shortcuts.read_now = lambda *_: None
 """
 _READ_AT_THE_END = (
     "import os, sys; os.pread(os.open(sys.argv[1], os.O_RDONLY), 4096, os.stat(sys.argv[1]).st_size - 4096)"

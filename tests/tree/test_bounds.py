@@ -247,7 +247,7 @@ async def test_a_thread_that_has_gone(sample: SampleStore, tmp_path: Path, monke
     """
     thread = sample.add(1)
     dropped: list[str] = []
-    monkeypatch.setattr(operations, "_drop_entry", lambda folder, name: dropped.append(name))
+    monkeypatch.setattr(operations, "drop_entry", lambda folder, name: dropped.append(name))
     mounted = operating(sample, tmp_path)
     store = mounted._engine.store
     assert thread in store

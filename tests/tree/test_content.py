@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,8 @@ from threadstore.extents import ExtentsBuilder, Source
 from threadstore.projection import Projection
 
 from rolloutfs import inodes
-from rolloutfs.attributes import Clock, Describer
-from rolloutfs.content import Announced
+from rolloutfs.attributes import Attributes, Clock, Describer
+from rolloutfs.content import Announced, Contents
 from rolloutfs.fds import OpenFiles
 from rolloutfs.nodes import Node
 from rolloutfs.readers import Derived, Version, reader
@@ -338,22 +339,126 @@ async def test_what_is_told_of_all_files_of_a_thread_is_what_is_told_of_each(sam
     contents, store = planted.contents, planted.store
     clock = Clock(store, StoreFiles(store.root))
     describer = Describer(store, StoreFiles(store.root), planted.tree, contents, clock)
-    views = planted.tree.views(thread)
-    assert describer.glance_all(thread, views) == []  # nothing is computed
+    views, base = planted.tree.views(thread), planted.walk(f"threads/{thread}").ino
+
+    def told() -> dict[int, Attributes]:
+        sheet = describer.sheet(thread, base)
+        return {base | slot: sheet.attributes(slot) for slot in sheet.sizes}
+
+    assert told() == {}  # nothing is computed
     for node in views:
         await contents.measure(node.ino, node)
-    told = {one.ino: one for one in describer.glance_all(thread, views)}
-    assert told == {node.ino: describer.glance(node) for node in views}
+    before = told()
+    assert before == {node.ino: describer.glance(node) for node in views}
     handle = await planted.open(f"threads/{thread}/effective_history.jsonl")
     replaced = await planted.open(f"threads/{thread}/turns.jsonl")
-    assert {one.ino for one in describer.glance_all(thread, views)} == told.keys() - {views[0].ino, views[5].ino}
+    assert told().keys() == before.keys() - {views[0].ino, views[5].ino}
     sample.replace(thread, "other", "words")
-    assert describer.glance_all(thread, views) == []
+    assert told() == {}
     for node in views:
         await contents.settle(node)
         await contents.measure(contents.inode(node), node)
     contents.release(handle)
-    again = {one.ino: one for one in describer.glance_all(thread, views)}
+    again = told()
     assert again == {node.ino: describer.glance(node) for node in views if node.ino in again}
     assert views[5].ino not in again
     contents.release(replaced)
+
+
+async def test_what_was_told_of_all_files_together_is_remembered(sample: SampleStore, plant: Plant) -> None:
+    """An open of a file that has another size now makes the kernel ask again; what is told of it alone comes last."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    contents, store = planted.contents, planted.store
+    describer = Describer(store, StoreFiles(store.root), planted.tree, contents, Clock(store, StoreFiles(store.root)))
+    node = planted.walk(f"threads/{thread}/full_history.jsonl")
+    base, slot = node.ino & ~0xFF, node.ino & 0xFF
+    first = await contents.measure(node.ino, node)
+    sheet = describer.sheet(thread, base)
+    assert contents.announced(node.ino) == Announced(sheet.sizes[slot], *sheet.times) == first
+    assert contents.announced(inodes.with_epoch(node.ino, 1)) is None
+    sample.append(thread, "more")
+    told: list[int] = []
+    handle, _ = await contents.open(node.ino, node, 1, told.append)
+    assert told == [node.ino]
+    contents.release(handle)
+    second = await contents.measure(node.ino, node)
+    assert contents.announced(node.ino) == second
+    assert second.size > first.size
+
+
+async def test_a_file_that_is_opened_again(sample: SampleStore, plant: Plant) -> None:
+    """As long as nothing has happened, while the store is watched, nothing is asked for it."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    contents, node = planted.contents, planted.walk(f"threads/{thread}/effective_history.jsonl")
+    before = await planted.read(f"threads/{thread}/effective_history.jsonl")
+    assert contents.open_again(node.ino, 1) is None  # nobody tells of changes
+    contents.note(watched=True)
+    assert contents.open_again(node.ino, 1) is None
+    await planted.read(f"threads/{thread}/effective_history.jsonl")
+    first = contents.open_again(node.ino, 1)
+    assert first is not None
+    assert contents.read(first, 0, 1 << 20) == before
+    assert contents.open_again(node.ino, 1) is None  # somebody has it open
+    contents.release(first)
+    sample.replace(thread, "other", "words")
+    contents.note(watched=True)
+    assert contents.open_again(node.ino, 1) is None
+    after = await planted.read(f"threads/{thread}/effective_history.jsonl")
+    assert after != before
+    assert contents.open_again(node.ino, 1) is None  # the kernel has just been told that it is another one
+    await planted.read(f"threads/{thread}/effective_history.jsonl")
+    again = contents.open_again(node.ino, 1)
+    assert again is not None
+    assert contents.read(again, 0, 1 << 20) == after
+    contents.release(again)
+    contents.note(watched=False)
+    assert contents.open_again(node.ino, 1) is None
+
+
+async def test_a_change_while_a_file_is_opened(
+    sample: SampleStore, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made before it is given to who opened before it, and not to the next one."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    contents, node = planted.contents, planted.walk(f"threads/{thread}/turns.jsonl")
+    contents.note(watched=True)
+    version = Contents._version
+
+    async def slow(self: Contents, node: Node, *, with_extents: bool) -> Version:
+        made = await version(self, node, with_extents=with_extents)
+        self.note(watched=True)
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Contents, "_version", slow)
+        await planted.read(f"threads/{thread}/turns.jsonl")
+    assert contents.open_again(node.ino, 1) is None
+    await planted.read(f"threads/{thread}/turns.jsonl")
+    handle = contents.open_again(node.ino, 1)
+    assert handle is not None
+    contents.release(handle)
+
+
+@pytest.mark.parametrize(("age", "is_settled"), [(-100, False), (10, True)])
+async def test_a_database_that_was_written_just_now(
+    sample: SampleStore, plant: Plant, age: int, *, is_settled: bool
+) -> None:
+    """It may be written again without a sign of it, so what names a thread is looked at with each open. The future is
+    just now for as long as the test takes.
+    """
+    thread = sample.add(1, "hello")
+    database = sample.root / "state_5.sqlite"
+    database.write_bytes(b"of another program")
+    planted = plant()
+    contents, node = planted.contents, planted.walk(f"threads/{thread}/thread.json")
+    contents.note(watched=True)
+    os.utime(database, (time.time() - age,) * 2)
+    for _ in range(2):
+        await planted.read(f"threads/{thread}/thread.json")
+    handle = contents.open_again(node.ino, 1)
+    assert (handle is not None) == is_settled
+    if handle is not None:
+        contents.release(handle)

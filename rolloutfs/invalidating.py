@@ -1,0 +1,47 @@
+"""Making the kernel forget what it was told. Where a notification has to wait for a request that is still to be
+answered, it isn't given by the thread that answers (FUSE 6.2).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+
+import pyfuse3
+import trio
+from pyfuse3 import FileNameT, InodeT
+
+from rolloutfs.nodes import Node
+
+log = logging.getLogger(__name__)
+
+
+def drop_attributes(ino: InodeT) -> None:
+    """Make the kernel ask for attributes again. Raises OSError, ENOENT for an inode that it doesn't know."""
+    pyfuse3.invalidate_inode(ino, attr_only=True)
+
+
+def drop_entry(folder: Node, name: str) -> None:
+    """Make the kernel look a name up again; done by a thread of pyfuse3's, since it would deadlock here (FUSE 6.2)."""
+    pyfuse3.invalidate_entry_async(InodeT(folder.ino), FileNameT(os.fsencode(name)), 0, ignore_enoent=True)
+
+
+def drop_names(ino: int) -> None:
+    """Make the kernel forget the names in a folder. No request waits for a page of a folder, so this doesn't."""
+    _forget_pages(ino)
+
+
+async def drop_pages(ino: int) -> None:
+    """Make the kernel forget what it has of an inode, pages included. It waits for those that are being read, so
+    another thread does it while we answer the reads.
+    """
+    await trio.to_thread.run_sync(_forget_pages, ino, abandon_on_cancel=True)
+
+
+def _forget_pages(ino: int) -> None:
+    try:
+        pyfuse3.invalidate_inode(InodeT(ino), attr_only=False)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            log.warning("invalidate_inode failed: %s", error)

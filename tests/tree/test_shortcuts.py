@@ -1,0 +1,165 @@
+"""What is told of a folder in one piece is what is told of it name by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from threadstore.filestates import RememberedStates
+from threadstore.projection import View
+from threadstore.spool import Spool
+from threadstore.store import ThreadStore
+
+from rolloutfs import operations, shortcuts
+from rolloutfs.engine import Engine
+from rolloutfs.journal import Journal
+from rolloutfs.listings import Stream
+from rolloutfs.operations import Operations
+from rolloutfs.shortcuts import Shortcuts
+from rolloutfs.watch import open_watch
+from tests.tree.sample import SampleStore
+
+OLD = (1_700_000_000, 1_700_000_000)
+ROOM = 1 << 16  # bytes of an answer
+Operating = Callable[..., Operations]
+FOLDERS = ("", "lineage", "lineage/forks", "lineage/agents", "rollouts")
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Folders that were told in one piece; of no kernel anything is asked."""
+    monkeypatch.setattr(shortcuts, "drop_names", lambda ino: None)
+    monkeypatch.setattr(operations, "drop_entry", lambda folder, name: None)
+    found: list[int] = []
+    whole = Shortcuts._whole
+
+    def noted(self: Shortcuts, stream: Stream) -> bytes | None:
+        page = whole(self, stream)
+        if page is not None:
+            found.append(stream.folder.ino)
+        return page
+
+    monkeypatch.setattr(Shortcuts, "_whole", noted)
+    return found
+
+
+@pytest.fixture
+def operating(sample: SampleStore, tmp_path: Path) -> Iterator[Operating]:
+    """A function that gives the operations of a mount that is watched, of which the kernel doesn't know."""
+    with ExitStack() as stack:
+        yield lambda *, read_only=False: _operating(sample, tmp_path, stack, read_only=read_only)
+
+
+def _operating(sample: SampleStore, folder: Path, stack: ExitStack, *, read_only: bool) -> Operations:
+    states = RememberedStates(str(sample.root))
+    store = ThreadStore(str(sample.root), Spool(str(folder / "spool")), states=states)
+    made = Operations(Engine(store, None), b"readme", Journal(str(folder / "operations.jsonl")), read_only=read_only)
+    watch = open_watch(store.root, states, made.note)
+    assert watch is not None
+    stack.callback(watch.close)
+    made.use(watch)
+    made.shortcuts.keep_names()
+    return made
+
+
+async def measured(mounted: Operations, thread: str) -> None:
+    """Make everything of a thread."""
+    for node in mounted.tree.views(thread):
+        await mounted.contents.measure(node.ino, node)
+
+
+def listed(mounted: Operations, thread: str, *, whole: bool) -> list[bytes]:
+    """The answers for all folders of a thread that has no turns/, as the first listings of a server give them."""
+    mounted._answers.forget(thread)
+    mounted.shortcuts._streams._last = 0
+    pages = []
+    with pytest.MonkeyPatch.context() as patch:
+        if not whole:
+            patch.setattr(Shortcuts, "_whole", lambda self, stream: None)
+        for path in FOLDERS:
+            node = mounted.tree.folder(thread)
+            for part in path.split("/") if path else ():
+                node = mounted.tree.lookup(node, part, mounted._engine.store.links(thread))
+            page = mounted.shortcuts.list_now(node.ino, 0, ROOM)
+            assert page is not None
+            pages.append(page)
+    return pages
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("times", [OLD, (-1, -1), None])
+async def test_all_folders(
+    sample: SampleStore, operating: Operating, told: list[int], times: tuple[int, int] | None, *, read_only: bool
+) -> None:
+    """Of a quiet thread, of one that somebody writes to, and of one from before 1970."""
+    thread = sample.add(1, "hello")
+    if times is not None:
+        os.utime(sample.path(thread), times)
+    mounted = operating(read_only=read_only)
+    await measured(mounted, thread)
+    assert listed(mounted, thread, whole=True) == listed(mounted, thread, whole=False)
+    assert len(told) == len(FOLDERS)
+
+
+async def test_threads_that_are_not_like_most(sample: SampleStore, operating: Operating, told: list[int]) -> None:
+    """One with a fork, one of which a file is open, and one of which nothing is known."""
+    forked, opened, unknown = (sample.add(number, "hello") for number in range(1, 4))
+    sample.add(9, "more", forked_from_id=forked)
+    mounted = operating()
+    for thread in (forked, opened):
+        await measured(mounted, thread)
+    node = next(one for one in mounted.tree.views(opened) if one.view is View.TURNS)
+    handle, _ = await mounted.contents.open(node.ino, node, 1, lambda ino: None)
+    for thread in (forked, opened, unknown):
+        assert listed(mounted, thread, whole=True) == listed(mounted, thread, whole=False)
+    bases = {thread: mounted.tree.folder(thread).ino for thread in (forked, opened, unknown)}
+    slots = {thread: {ino - base for ino in told if ino & ~0xFF == base} for thread, base in bases.items()}
+    assert slots == {forked: {0, 17, 36}, opened: {16, 17, 35, 36}, unknown: {17, 35, 36}}
+    mounted.contents.release(handle)
+
+
+async def test_a_short_answer(sample: SampleStore, operating: Operating, told: list[int]) -> None:
+    """A folder that has no room in one answer is told in several, each name once."""
+    thread = sample.add(1, "hello")
+    mounted = operating()
+    await measured(mounted, thread)
+    base, at = mounted.tree.folder(thread).ino, 0
+    pieces = []
+    while piece := mounted.shortcuts.list_now(base, at, 400):
+        assert len(piece) <= 400
+        pieces.append(piece)
+        at = (1 << 32) + sum(map(_count, pieces))
+    assert b"".join(pieces) == listed(mounted, thread, whole=True)[0]
+    assert len(pieces) > 3
+
+
+def _count(piece: bytes) -> int:
+    """How many names an answer has."""
+    at = count = 0
+    while at < len(piece):
+        length = int.from_bytes(piece[at + 144 : at + 148], "little")
+        at, count = at + 152 + (length + 7) // 8 * 8, count + 1
+    return count
+
+
+async def test_attributes_at_once(sample: SampleStore, operating: Operating, told: list[int]) -> None:
+    """What was told in a listing is known when it is asked for; of a folder it is found out."""
+    thread = sample.add(1, "hello")
+    mounted = operating()
+    folder = mounted.tree.folder(thread)
+    view = mounted.tree.lookup(folder, "turns.jsonl")
+    assert mounted.shortcuts.getattr_now(view.ino) is None
+    asked = mounted.shortcuts.getattr_now(folder.ino)
+    assert asked is not None
+    await measured(mounted, thread)
+    page = listed(mounted, thread, whole=True)[0]
+    for ino, name in ((view.ino, b"turns.jsonl"), (folder.ino | 16, b"lineage"), (folder.ino | 17, b"rollouts")):
+        told_of = mounted.shortcuts.getattr_now(ino)
+        assert told_of is not None
+        assert told_of in page
+        assert mounted.shortcuts.lookup_now(folder.ino, name) == told_of
+    sample.append(thread, "more")
+    assert mounted.shortcuts.getattr_now(view.ino) is None
