@@ -424,9 +424,9 @@ class Tree:
         if folder.kind is Kind.THREAD:
             return _THREADS
         base = folder.ino & ~0xFF
-        return {Kind.LINEAGE: base, Kind.ROLLOUTS: base, Kind.FORKS: base | _LINEAGE, Kind.AGENTS: base | _LINEAGE}.get(
-            folder.kind, ROOT
-        )
+        if folder.kind in (Kind.LINEAGE, Kind.ROLLOUTS):
+            return base
+        return base | _LINEAGE if folder.kind in (Kind.FORKS, Kind.AGENTS) else ROOT
 
     def family(self, thread: str) -> list[Place]:
         """Everything with a fixed name in a thread's folder and in lineage/."""
