@@ -452,7 +452,7 @@ class Contents:
         told = self._told(ino)
         if (before is not None and not keep) or (told is not None and told.size != state.reader.size):
             invalidate(ino)
-        elif settled is not None and version is self._full.get(ino):
+        elif settled is not None and version is self._full.get(ino) and version.signature == state.reader.signature:
             settled.put(ino, signature)
         return self._numbered(ino, state), keep
 
