@@ -16,6 +16,7 @@ from typing import Final
 
 from pyfuse3 import EntryAttributes
 from threadstore.names import parse_rollout
+from threadstore.store import Links
 
 from rolloutfs.attributes import Sheet
 from rolloutfs.lru import Recent
@@ -34,12 +35,13 @@ _LINKED = frozenset(
 @dataclass(slots=True)
 class Kept:
     """Of nodes of one thread, by inode number: attributes, the same as bytes, and the children of folders. `sheet` is
-    about the derived files of the thread.
+    about the derived files of the thread, `links` about its neighbours.
     """
 
     entries: dict[int, EntryAttributes] = field(default_factory=dict)
     packed: dict[int, bytes] = field(default_factory=dict)
     sheet: Sheet | None = None
+    links: Links | None = None
     listings: dict[int, Listing] = field(default_factory=dict)
 
 

@@ -27,7 +27,7 @@ import stat
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -310,6 +310,9 @@ class Contents:
         if outlines is None or not all(holds(outline.basis) for outline in outlines.values()):
             outlines = self._outlined.get(thread) if self._ask_index(thread) else None
             held.clear()
+            for told in outlines.values() if outlines is not None else ():  # all but young files were compared just now
+                if id(told.basis) not in held and all(one.mtime_ns != -1 for one in told.basis):
+                    held[id(told.basis)] = True
         sizes: dict[int, int] = {}
         for slot, view in VIEW_SLOTS.items():
             ino = base | slot
@@ -451,7 +454,7 @@ class Contents:
         told = self._told(ino)
         if (before is not None and not keep) or (told is not None and told.size != state.reader.size):
             invalidate(ino)
-        elif settled is not None and version is self._full.get(ino):
+        elif settled is not None and version is self._full.get(ino) and version.signature == state.reader.signature:
             settled.put(ino, signature)
         return self._numbered(ino, state), keep
 
@@ -664,22 +667,33 @@ class Contents:
         return bool(outlines)
 
     def _learn(self, thread: str, made: Mapping[View, Projection]) -> None:
-        """Keep derived files that were made together."""
+        """Keep derived files that were made together. What the index says of one is enough where it is the same."""
         shared: dict[tuple[Basis, ...], tuple[Basis, ...]] = {}  # most are made from the same files
+        outlines = self._outlined.get(thread) or {}
         for node in self._tree.views(thread):
             projection = made.get(node.view) if isinstance(node.view, View) else None
-            if projection is not None:
-                basis = shared.setdefault(projection.basis, projection.basis)
-                self._keep(node, Derived.of(replace(projection, basis=basis)))
+            if projection is None or not isinstance(node.view, View):
+                continue
+            basis = shared.setdefault(projection.basis, projection.basis)
+            bare = Projection(None, basis, projection.generation, projection.error)
+            version = Derived(bare, projection.size, projection.extents, projection.extents is not None)
+            if version.extents is not None and outlines.get(node.view) == (version.size, basis, bare.generation):
+                self._known.drop(node.ino)
+                self._keep_content(node.ino, version)
+            else:
+                self._keep(node, version)
 
     def _keep(self, node: Node, version: Derived) -> None:
         if node.thread:
             self._heirs.note(node.thread, version.projection.basis[1:])
         self._known.put(node.ino, version.outline())
+        self._keep_content(node.ino, version)
+
+    def _keep_content(self, ino: int, version: Derived) -> None:
         if version.extents is not None:
-            self._full.put(node.ino, version)
+            self._full.put(ino, version)
             if self._settled is not None:
-                self._settled.drop(node.ino)
+                self._settled.drop(ino)
 
     def _journal(self) -> Version:
         if self._operations is None or not os.path.exists(self._operations):

@@ -9,7 +9,6 @@ When a source was cut or rewritten under it, the answer is EIO from then on.
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 from dataclasses import dataclass
@@ -86,7 +85,8 @@ class Derived:
     def of(cls, projection: Projection) -> Derived:
         """With all that a reader needs."""
         extents = projection.extents
-        return cls(dataclasses.replace(projection, extents=None), projection.size, extents, extents is not None)
+        bare = Projection(None, projection.basis, projection.generation, projection.error)
+        return cls(bare, projection.size, extents, extents is not None)
 
     @classmethod
     def outlined(cls, outline: Outline) -> Derived:
@@ -95,7 +95,7 @@ class Derived:
 
     def outline(self) -> Derived:
         """The same without extents: small enough to be kept for every file."""
-        return self if self.extents is None else dataclasses.replace(self, extents=None)
+        return self if self.extents is None else Derived(self.projection, self.size, None, self.given)
 
     @property
     def signature(self) -> object:

@@ -192,8 +192,10 @@ class Shortcuts:
             folder = self.node(inode)
             if self._controls.ending or not self._is_near(folder):
                 return None
-            links = self._engine.store.links(folder.thread) if needs_links(folder) else None
             kept = self._answers.of(folder)
+            links = kept.links
+            if links is None and needs_links(folder):
+                links = kept.links = self._engine.store.links(folder.thread)
             listing = kept.listings.get(inode)
             if listing is None:
                 listing = kept.listings[inode] = self._tree.listing(folder, links)

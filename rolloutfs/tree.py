@@ -209,12 +209,9 @@ class Tree:
         if folder.kind is Kind.THREAD:
             return slots.THREADS
         base = folder.ino & ~0xFF
-        return {
-            Kind.LINEAGE: base,
-            Kind.ROLLOUTS: base,
-            Kind.FORKS: base | slots.LINEAGE,
-            Kind.AGENTS: base | slots.LINEAGE,
-        }.get(folder.kind, slots.ROOT)
+        if folder.kind in (Kind.LINEAGE, Kind.ROLLOUTS):
+            return base
+        return base | slots.LINEAGE if folder.kind in (Kind.FORKS, Kind.AGENTS) else slots.ROOT
 
     def family(self, thread: str) -> list[Place]:
         """Everything with a fixed name in a thread's folder and in lineage/."""

@@ -138,7 +138,16 @@ class Extents:
             if stop > offset:
                 if at >= end:
                     return
-                yield from self._part(piece, prefix, suffix, max(offset - at, 0), end - at)
+                if at < offset or stop > end:
+                    yield from self._part(piece, prefix, suffix, max(offset - at, 0), end - at)
+                else:  # all of it, as most are
+                    if prefix:
+                        yield prefix
+                    if body:
+                        begin, source = self._offset[piece], self._source[piece]
+                        yield self.pool[begin : begin + body] if source == _LITERAL else Slice(source, begin, body)
+                    if suffix:
+                        yield suffix
             at = stop
 
     def _part(self, piece: int, prefix: bytes, suffix: bytes, start: int, stop: int) -> Iterator[bytes | Slice]:

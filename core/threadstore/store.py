@@ -328,9 +328,10 @@ class ThreadStore:
             return {}
         self._remember(thread_id, entry.made_from[0], entry.last_record_ns)
         alone, selected = entry.made_from, entry.made_from + named
+        together = alone + self._others(thread_id)
         found: dict[View, Outline] = {}
         for view, outline in entry.outlines.items():
-            basis = selected if view in SELECTION else alone + self._beside(thread_id, view)
+            basis = selected if view in SELECTION else together if view in _OF_GENERATIONS else alone
             found[view] = Outline(outline.size, basis, outline.generation)
         return found
 
