@@ -106,7 +106,7 @@ class _Walk:
         self._told = True
         self._again = lineage.again  # the scan has found sound what is shown
         self._calls = Calls()
-        self._said: list[str] = []
+        self._said: list[bytes] = []
         self.order: list[bytes] = []
         self.new: list[Part] = []
         self.digest = blake2b(digest_size=_GENERATION)
@@ -174,7 +174,7 @@ class _Walk:
 
     def _taken(self) -> bytes:
         """What was said since it was taken last."""
-        data = "".join(self._said).encode()
+        data = b"".join(self._said)
         self._said.clear()
         return data
 
@@ -292,7 +292,7 @@ class _Walk:
         self._announce(place)
         item = payload if record.type == "response_item" else payload | {"type": record.type}
         where = f"{self._paths[place[0]]}:{place[1]}"
-        self._add(passage(Passage(item, where, self._mark(record, place), long), self._calls))
+        self._said.append(passage(Passage(item, where, self._mark(record, place), long), self._calls))
 
     def _turn(self, first: Record | Skip, place: Place) -> None:
         """A turn begins."""
@@ -308,7 +308,8 @@ class _Walk:
         if turn.error is not None:
             message = turn.error.get("message") if isinstance(turn.error, dict) else None
             text = message if isinstance(message, str) else dumps(turn.error).decode()
-            self._add("*It failed:*\n\n" + excerpt(cut(text, PRINTED), f"{self._paths[place[0]]}:{place[1]}"))
+            self._add("*It failed:*\n\n")
+            self._said.append(excerpt(cut(text, PRINTED), f"{self._paths[place[0]]}:{place[1]}"))
 
     def _checkpoint(self, record: Record, payload: Json, place: Place, long: LongItem | None) -> None:
         newest = self._effect.checkpoint
@@ -320,7 +321,7 @@ class _Walk:
         summary = summary_of(payload["message"])
         if summary.strip():
             of = Passage(payload, f"{self._paths[place[0]]}:{place[1]}", "", long)
-            self._add(of.shown(summary, SAID))
+            self._said.append(of.shown(summary, SAID))
 
     def _interrupt(self, text: str) -> None:
         """Something that is no part of a turn, though it may happen in one."""
@@ -359,7 +360,7 @@ class _Walk:
 
     def _add(self, text: str) -> None:
         if text:
-            self._said.append(text)
+            self._said.append(text.encode())
 
 
 def _utc(seconds: int | None) -> str:
