@@ -62,9 +62,9 @@ def write(
     effect: Effect,
     lineage: OpenLineage,
     builder: ExtentsBuilder,
-    known: Mapping[bytes, bytes] = MappingProxyType({}),
+    known: Mapping[bytes, bytes | Part] = MappingProxyType({}),
 ) -> Written:
-    """Add the transcript to `builder`. `known` has packed parts of a log that this one begins with, by their keys."""
+    """Add the transcript to `builder`. `known` has parts of a log that this one begins with, by their keys."""
     walk = _Walk(scan, effect, lineage, builder, known)
     walk.everything()
     return Written(walk.digest.digest(), tuple(walk.order), tuple(walk.new))
@@ -92,7 +92,7 @@ class _Walk:
         effect: Effect,
         lineage: OpenLineage,
         builder: ExtentsBuilder,
-        known: Mapping[bytes, bytes],
+        known: Mapping[bytes, bytes | Part],
     ) -> None:
         self._scan = scan
         self._effect = effect
