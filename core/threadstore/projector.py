@@ -360,7 +360,7 @@ class Projector:
             if fresh or number > first:
                 scan.begin(number)
             log = lineage.files[number].log
-            take = _keeping(lineage, number) if keep else lineage.decode
+            take = _keeping(lineage, number, whole=scan.offset == 0) if keep else lineage.decode
             if listener is not None and self.remembered is not None and scan.offset == 0 and _is_large(lineage):
                 self._digester.listen(lineage.files[number])
             for line in forward(log, scan.offset, now.ends[number]):
@@ -631,19 +631,15 @@ class _Passes:
         return diagnosis.problems(self.subject, listed, self.lineage, self.scan, self.error)
 
 
-def _keeping(lineage: OpenLineage, segment: int) -> Decode:
-    """Decodes the lines of a segment, and leaves in the lineage what others need of them: items, and which lines say
-    nothing.
+def _keeping(lineage: OpenLineage, segment: int, *, whole: bool) -> Decode:
+    """Decodes the lines of a segment, `whole` from its beginning, and leaves in the lineage what others need of them:
+    what was decoded, or lines that say nothing.
     """
-    kept, decode = lineage.kept, lineage.decode
+    kept, decode = lineage.begin_keeping(segment, whole=whole), lineage.decode
 
     def take(line: Line, dialect: Dialect) -> Record | Skip:
         decoded = decode(line, dialect)
-        if isinstance(decoded, Record) and not line.gaps:
-            if decoded.type == "response_item":
-                kept[segment, line.start] = decoded
-            elif is_silent(decoded):
-                kept[segment, line.start] = line
+        kept[line.start] = line if isinstance(decoded, Record) and is_silent(decoded) else decoded
         return decoded
 
     return take

@@ -101,6 +101,7 @@ class _Walk:
         self._known = known
         self._paths = [word(file.rollout.path) for file in lineage.files]
         self._dialects: dict[int, Dialect] = {}  # of the segments of which something was shown
+        self._kept: dict[int, dict[int, Record | Skip | Line] | None] = {}  # of these, what needn't be read again
         self._headings = headings(scan, effect)
         self._next = 0
         self._told = True
@@ -237,8 +238,15 @@ class _Walk:
         log = self._lineage.files[run.segment].log
         if run.segment not in self._dialects:
             self._dialects[run.segment] = first_dialect(log)
-        dialect = self._dialects[run.segment]
+            self._kept[run.segment] = self._lineage.kept[run.segment] if self._lineage.as_kept(run.segment) else None
+        dialect, kept = self._dialects[run.segment], self._kept[run.segment]
         at = run.first
+        if kept is not None:
+            for offset, kind in zip(offsets[at : run.last + 1], kinds[at : run.last + 1], strict=True):
+                if kind != Kind.RECOVERED:
+                    held = kept[offset]
+                    self._line(held if isinstance(held, Line) else held.line, run.segment, kind, dialect)
+            return
         for line in forward(log, offsets[at], self._end(run)):
             while at <= run.last and offsets[at] < line.start:  # what was found inside a damaged line
                 at += 1
