@@ -117,12 +117,12 @@ def is_number(value: Any) -> bool:
 
 def is_count(value: Any) -> bool:
     """A u64."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
+    return type(value) is int and 0 <= value < 1 << 64
 
 
 def is_integer(value: Any) -> bool:
     """An i64."""
-    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
 def is_anything(_value: Any) -> bool:

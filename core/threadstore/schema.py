@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -116,18 +115,16 @@ def _cwd(value: Any) -> bool:
 
 
 _USAGE_FIELDS = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens")
-_usage_of = itemgetter(*_USAGE_FIELDS)
-_INTEGERS = frozenset((int,))  # and no booleans
 
 
 def _usage(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
-    try:
-        counts = _usage_of(value)
-    except KeyError:
-        return False
-    return _INTEGERS.issuperset(map(type, counts)) and is_integer(max(counts)) and is_integer(min(counts))
+    for name in _USAGE_FIELDS:
+        count = value.get(name)
+        if type(count) is not int or not -(1 << 63) <= count < 1 << 63:  # `is_integer`, asked more often than all else
+            return False
+    return True
 
 
 def _info(value: Any) -> bool:
@@ -356,18 +353,23 @@ def line_item_fault(item: Mapping[str, Any]) -> Fault | None:
     tag = _tag(item)
     if not tag:
         return Fault("bad_record", "a response item without type")
-    if tag in NEVER_RECORDED or tag not in ITEMS:
+    struct = ITEMS.get(tag)
+    if struct is None or tag in NEVER_RECORDED:
         return Fault("unknown", f"response item {tag!r} is never history")
-    return item_fault(item)
+    wrong = struct.fault(item)
+    return None if wrong is None else _wrong(tag, wrong)
 
 
 def item_fault(item: Mapping[str, Any]) -> Fault | None:
     """Why a response item of a known type does not decode, or None. One of an unknown type is no fault."""
-    struct = ITEMS.get(_tag(item))
+    tag = _tag(item)
+    struct = ITEMS.get(tag)
     wrong = struct.fault(item) if struct is not None else None
-    if wrong is not None:
-        return Fault("bad_record", f"response item {_tag(item)!r} without a proper {wrong!r}")
-    return None
+    return None if wrong is None else _wrong(tag, wrong)
+
+
+def _wrong(tag: str, field: str) -> Fault:
+    return Fault("bad_record", f"response item {tag!r} without a proper {field!r}")
 
 
 def _tag(payload: Mapping[str, Any]) -> str:
@@ -426,20 +428,18 @@ def too_deep(data: bytes, document: Mapping[str, object]) -> bool:
 _SHORT = 1024  # bytes; in a longer text, containers are counted in what it says: there are fewer of them than bytes
 
 
-_CONTAINERS = frozenset((dict, list))  # as orjson and json make them
-
-
 def _has_few_containers(data: bytes, document: Mapping[str, object]) -> bool:
     """True when there are no more containers than may lie in each other."""
     if len(data) < _SHORT:
         return data.count(b"{") + data.count(b"[") <= DEEPEST
     found: list[Any] = [document]
     for container in found:  # which grows meanwhile
-        values = container.values() if type(container) is dict else container
-        if not _CONTAINERS.isdisjoint(map(type, values)):  # most have none
-            found += [inner for inner in values if type(inner) in _CONTAINERS]
-            if len(found) > DEEPEST:
-                return False
+        for inner in container.values() if type(container) is dict else container:
+            kind = type(inner)
+            if kind is dict or kind is list:
+                found.append(inner)
+        if len(found) > DEEPEST:
+            return False
     return True
 
 
