@@ -36,7 +36,7 @@ def match_calls(history: History) -> CallState:
     )
 
 
-def _positions(history: History, kind: Flag, matched: set[int]) -> Iterator[int]:
+def _positions(history: History, kind: int, matched: set[int]) -> Iterator[int]:
     for at, (flags, call) in enumerate(zip(history.flags, history.calls, strict=True)):
         if call and flags & kind and call not in matched:
             yield at

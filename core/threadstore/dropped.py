@@ -97,7 +97,7 @@ class Text:
     def say(self, path: str, shut: str) -> None:
         """Say that a generation can't be read."""
         self._begin()
-        told = f"# Not readable\n\n*`{word(path)}`*\n\n{fenced(shut)}".encode()
+        told = f"# Not readable\n\n*`{word(path)}`*\n\n".encode() + fenced(shut)
         self.builder.literal(told)
         self.marks.append(told)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from enum import IntFlag
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -26,10 +25,11 @@ MADE = 0xFFFF  # segment number of an item that was made here and lies in no log
 SUMMARY_BUDGET = 20_000  # tokens of user messages that survive a compaction without replacement history (FORMAT 9.2)
 
 
-class Flag(IntFlag):
-    """What replay needs to know about an item without its text."""
+class Flag:
+    """What replay needs to know about an item without its text: bits of a number. (Members of an `IntFlag` take
+    microseconds to be put together, and every item of a log is described.)
+    """
 
-    NONE = 0
     BOUNDARY = 1
     CONTEXT_USER = 2
     CONTEXT_DEVELOPER = 4
@@ -79,11 +79,10 @@ _CALLS = {
 }
 
 
-def describe(item: dict[str, Any], length: int) -> tuple[Flag, int]:
-    """Flags and call hash of a decoded item of `length` bytes. The hash is 0 for an item without call id."""
+def describe(item: dict[str, Any], length: int) -> tuple[int, int]:
+    """Flags (`Flag`) and call hash of a decoded item of `length` bytes. The hash is 0 for an item without call id."""
     kind = item.get("type")
-    flags = Flag.NONE
-    call = 0
+    flags = call = 0
     if kind in ("message", "agent_message"):
         if boundaries.is_boundary(item):
             flags |= Flag.BOUNDARY

@@ -33,27 +33,32 @@ class Field(NamedTuple):
     inner: Shape | None = None
 
 
-class Struct(NamedTuple):
-    """Fields in the order of sending."""
+class Struct:
+    """Fields in the order of sending, and names of which at least one must be there."""
 
-    fields: tuple[Field, ...]
-    either: tuple[str, ...] = ()  # of these fields at least one must be there
+    __slots__ = ("_checks", "_either", "_needed", "fields")
+
+    def __init__(self, fields: tuple[Field, ...], either: tuple[str, ...] = ()) -> None:
+        self.fields = fields
+        self._either = either
+        self._checks = {field.name: field.check for field in fields}
+        self._needed = tuple(field.name for field in fields if field.sent is Sent.NEED)
 
     def accepts(self, value: Any) -> bool:
         """True for an object whose known fields are all of the right type."""
         return isinstance(value, dict) and self.fault(value) is None
 
     def fault(self, value: Mapping[str, Any]) -> str | None:
-        """The name of the first field that is missing or of a wrong type."""
-        for name, check, sent, _ in self.fields:
-            given = value.get(name)
-            if given is None:
-                if sent is Sent.NEED and not (name in value and check(None)):
-                    return name
-            elif not check(given):
+        """The name of a field that is missing or of a wrong type."""
+        checks = self._checks
+        for name in self._needed:
+            if value.get(name) is None and not (name in value and checks[name](None)):
                 return name
-        if self.either and all(value.get(name) is None for name in self.either):
-            return self.either[0]
+        for name, given in value.items():
+            if given is not None and name in checks and not checks[name](given):
+                return name
+        if self._either and all(value.get(name) is None for name in self._either):
+            return self._either[0]
         return None
 
 
@@ -69,7 +74,7 @@ class Tagged(NamedTuple):
             return False
         tag = value.get("type")
         struct = self.structs.get(tag) if isinstance(tag, str) else None
-        return struct.accepts(value) if struct is not None else self.fallback is not None and isinstance(tag, str)
+        return struct.fault(value) is None if struct is not None else self.fallback is not None and isinstance(tag, str)
 
 
 class ListOf(NamedTuple):
@@ -112,12 +117,12 @@ def is_number(value: Any) -> bool:
 
 def is_count(value: Any) -> bool:
     """A u64."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
+    return type(value) is int and 0 <= value < 1 << 64
 
 
 def is_integer(value: Any) -> bool:
     """An i64."""
-    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
 def is_anything(_value: Any) -> bool:

@@ -8,6 +8,7 @@ by construction.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from threadstore.spool import Copy, Spool
 
 _FIRST = 1 << 10  # bytes of a first line: a session meta begins with its time and its ids
 _SEAM = 1 << 9
+_TICK = 50_000_000  # ns; a file may change twice within one tick of the clock that its times are taken from
 
 Decode = Callable[[Line, Dialect], Record | Skip]
 
@@ -92,7 +94,8 @@ class OpenLineage:
 
     `decode` may remember what it decoded, for passes that follow each other over a small log. `is_sound` tells of which
     lines of which segment another pass has found that they are records: these are decoded with less effort. Of a log of
-    medium size a scan leaves what it decoded in `kept`, as far as others need it.
+    medium size a scan leaves what it decoded in `kept`, as far as others need it; segments that it has read from their
+    beginning are named in `whole` and needn't be read again while they are `as_kept`.
     """
 
     def __init__(self, segments: list[Segment], files: list[OpenFile]) -> None:
@@ -100,13 +103,33 @@ class OpenLineage:
         self.files = files
         self.decode: Decode = decode
         self.is_sound: Callable[[int, Line], bool] = _unknown
-        self.kept: dict[
-            tuple[int, int], Record | Line
-        ] = {}  # by segment and offset; a line that says nothing to others
+        self.kept: dict[int, dict[int, Record | Skip | Line]] = {}  # by segment and offset: a line if it says nothing
+        self.whole: dict[int, tuple[int, ...] | None] = {}  # segments, and what `stat` said before they were read
+
+    def begin_keeping(self, number: int, *, whole: bool) -> dict[int, Record | Skip | Line]:
+        """Where a scan leaves what it decodes of a segment, oldest first; `whole` if it begins at the beginning."""
+        if whole:
+            self.whole[number] = self._settled(number)
+        return self.kept.setdefault(number, {})
+
+    def as_kept(self, number: int) -> bool:
+        """True when what is kept of a segment is all of it, and its file the same still: by `stat`, which tells nothing
+        of a file that had changed just before it was read.
+        """
+        before = self.whole.get(number)
+        return before is not None and before == self._status(number)
+
+    def _settled(self, number: int) -> tuple[int, ...] | None:
+        status = self._status(number)
+        return status if time.time_ns() - max(status[:2]) > _TICK else None
+
+    def _status(self, number: int) -> tuple[int, ...]:
+        status = os.fstat(self.files[number].log.descriptor)
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
     def again(self, segment: int, line: Line, dialect: Dialect) -> Record | Skip:
         """What a sound line holds."""
-        kept = self.kept.get((segment, line.start))
+        kept = self.kept[segment].get(line.start) if segment in self.kept else None
         if isinstance(kept, Record) and kept.line == line:  # the same bytes, too
             return kept
         return decode_again(line, dialect) if self.decode is decode else self.decode(line, dialect)
@@ -160,20 +183,24 @@ class OpenLineage:
         In a paginated thread a segment ends at the first session meta met, which is its own (FORMAT 7.5).
         """
         for number in range(len(self.files) - 1, -1, -1):
-            log = self.files[number].log
-            dialect = first_dialect(log)
-            for line in backward(log, self.end_of(number)):
-                if is_blank(line):
-                    continue
-                if self.kept.get((number, line.start)) == line:
-                    continue
-                is_sound = self.is_sound(number, line)
-                decoded = self.again(number, line, dialect) if is_sound else self.decode(line, dialect)
+            for decoded in self._last_first(number):
                 if isinstance(decoded, Record) and decoded.type == "session_meta":
                     if paginated:
                         break
                     continue
                 yield decoded, number
+
+    def _last_first(self, number: int) -> Iterator[Record | Skip]:
+        kept = self.kept.get(number, {})
+        if self.as_kept(number):
+            yield from (one for one in reversed(kept.values()) if not isinstance(one, Line))
+            return
+        log = self.files[number].log
+        dialect = first_dialect(log)
+        for line in backward(log, self.end_of(number)):
+            if not is_blank(line) and kept.get(line.start) != line:
+                is_sound = self.is_sound(number, line)
+                yield self.again(number, line, dialect) if is_sound else self.decode(line, dialect)
 
 
 def first_dialect(log: Log) -> Dialect:

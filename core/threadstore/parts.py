@@ -39,18 +39,29 @@ class Part(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The parts of a transcript, packed; their keys in order, the name of its generation, and the pass over the log in
-    which they were made.
+    """The parts of a transcript, as they are or packed; their keys in order, the name of its generation, and the pass
+    over the log in which they were made.
     """
 
     passed: Pass
     generation: bytes
     order: tuple[bytes, ...]
-    packed: dict[bytes, bytes]
+    found: dict[bytes, bytes | Part]
+
+    def packed(self) -> dict[bytes, bytes]:
+        """All of them packed, which they are from now on."""
+        made = {key: part.packed() if isinstance(part, Part) else part for key, part in self.found.items()}
+        self.found.update(made)
+        return made
+
+    def weight(self) -> int:
+        """Bytes of text in those that aren't packed."""
+        return sum(len(part.text) for part in self.found.values() if isinstance(part, Part))
 
     def outline(self) -> Outline:
         """What to know of them where they are kept one by one."""
-        return Outline(self.passed, self.generation, tuple((key, self.packed[key][:_MARK]) for key in self.order))
+        packed = self.packed()
+        return Outline(self.passed, self.generation, tuple((key, packed[key][:_MARK]) for key in self.order))
 
 
 class Outline(NamedTuple):
@@ -67,7 +78,9 @@ def key_of(*facts: object) -> bytes:
 
 
 def part_of(key: bytes, data: object) -> Part | None:
-    """The part that was packed under a key; None for anything else."""
+    """The part that is kept under a key, packed or not; None for anything else."""
+    if isinstance(data, Part):
+        return data if data.key == key else None
     found = unpacked(data)
     if not isinstance(found, tuple) or len(found) != len(Part._fields) or found[0] != key:
         return None

@@ -49,7 +49,7 @@ class Passage(NamedTuple):
         """A text of the item, or its ends."""
         return cut(text, most, self.long)
 
-    def shown(self, text: str, most: int, language: str = "text") -> str:
+    def shown(self, text: str, most: int, language: str = "text") -> bytes:
         """A text of the item as a block."""
         return excerpt(self.cut(text, most), self.place, language)
 
@@ -91,7 +91,7 @@ class Calls:
         return "".join(notes)
 
 
-def passage(of: Passage, calls: Calls) -> str:
+def passage(of: Passage, calls: Calls) -> bytes:
     """The Markdown of an item; empty for one that says nothing to a reader."""
     render = _KINDS.get(str(of.item.get("type")))
     return _note(f"an item of type {word(of.item.get('type'))}", of) if render is None else render(of, calls)
@@ -112,64 +112,64 @@ def plain(of: Passage) -> str:
     return f"{found.head}\n\n{media}" if media else found.head
 
 
-def _titled(title: str, of: Passage, content: str) -> str:
-    return f"### {title}{of.mark}\n\n{content}"
+def _titled(title: str, of: Passage, content: bytes) -> bytes:
+    return f"### {title}{of.mark}\n\n".encode() + content
 
 
-def _note(text: str, of: Passage) -> str:
-    return f"*{text[:1].upper()}{text[1:]}{of.mark}.*\n\n"
+def _note(text: str, of: Passage) -> bytes:
+    return f"*{text[:1].upper()}{text[1:]}{of.mark}.*\n\n".encode()
 
 
-def _message(of: Passage, _calls: Calls) -> str:
+def _message(of: Passage, _calls: Calls) -> bytes:
     item, role = of.item, of.item.get("role")
     text, media = _joined(item.get("content"), of)
     if role == "user" and is_visible_user(item):
-        return _titled("User", of, _body(text, of) + media)
+        return _titled("User", of, _body(text, of) + media.encode())
     if role == "assistant":
         title = "Message to an agent" if is_envelope(item) else "Assistant"
-        return _titled(title, of, _body(text, of) + media)
+        return _titled(title, of, _body(text, of) + media.encode())
     found = of.cut(text, CONTEXT)
     title = f"Context, role {word(role)}{of.mark} · {found.size:,} bytes"
-    return folded(title, excerpt(found, of.place) + media)
+    return folded(title, excerpt(found, of.place) + media.encode())
 
 
-def _body(text: str, of: Passage) -> str:
-    return of.shown(text, SAID) if text else ""
+def _body(text: str, of: Passage) -> bytes:
+    return of.shown(text, SAID) if text else b""
 
 
-def _agent_message(of: Passage, _calls: Calls) -> str:
+def _agent_message(of: Passage, _calls: Calls) -> bytes:
     content = of.item.get("content")
     text, media = (content, "") if isinstance(content, str) else _joined(content, of)
     title = f"Agent {word(of.item.get('author'))} to {word(of.item.get('recipient'))}"
-    return _titled(title, of, _body(text, of) + media)
+    return _titled(title, of, _body(text, of) + media.encode())
 
 
-def _reasoning(of: Passage, _calls: Calls) -> str:
+def _reasoning(of: Passage, _calls: Calls) -> bytes:
     text, _ = _joined([*(of.item.get("summary") or ()), *(of.item.get("content") or ())], of)
-    return _titled("Reasoning", of, of.shown(text, SAID)) if text.strip() else ""
+    return _titled("Reasoning", of, of.shown(text, SAID)) if text.strip() else b""
 
 
-def _function_call(of: Passage, calls: Calls) -> str:
+def _function_call(of: Passage, calls: Calls) -> bytes:
     name = word(of.item.get("name"))
     return _titled(calls.call(of.item.get("call_id"), name), of, _arguments(of.item.get("arguments"), of))
 
 
-def _custom_call(of: Passage, calls: Calls) -> str:
+def _custom_call(of: Passage, calls: Calls) -> bytes:
     name = word(of.item.get("name"))
     return _titled(calls.call(of.item.get("call_id"), name), of, _script(str(of.item.get("input")), of))
 
 
-def _shell_call(of: Passage, calls: Calls) -> str:
+def _shell_call(of: Passage, calls: Calls) -> bytes:
     title = calls.call(of.item.get("call_id"), "local_shell")
     return _titled(title, of, _command(_dict(of.item.get("action")), of))
 
 
-def _search_call(of: Passage, calls: Calls) -> str:
+def _search_call(of: Passage, calls: Calls) -> bytes:
     title = calls.call(of.item.get("call_id"), "tool_search")
     return _titled(title, of, of.shown(dumps(of.item.get("arguments")).decode(), PRINTED, "json"))
 
 
-def _arguments(text: object, of: Passage) -> str:
+def _arguments(text: object, of: Passage) -> bytes:
     """The arguments of a function: a JSON text, of which a command or a patch is taken out."""
     try:
         document = orjson.loads(text) if isinstance(text, str) and of.long is None else None
@@ -178,12 +178,12 @@ def _arguments(text: object, of: Passage) -> str:
     return _command(document, of) if isinstance(document, dict) else of.shown(str(text), PRINTED, "json")
 
 
-def _command(arguments: Json, of: Passage) -> str:
+def _command(arguments: Json, of: Passage) -> bytes:
     for key in _COMMANDS:
         script = _script_of(arguments.get(key))
         if script is not None:
             rest = {other: value for other, value in arguments.items() if other != key and value is not None}
-            return _script(script, of) + (of.shown(dumps(rest).decode(), PRINTED, "json") if rest else "")
+            return _script(script, of) + (of.shown(dumps(rest).decode(), PRINTED, "json") if rest else b"")
     return of.shown(dumps(arguments).decode(), PRINTED, "json")
 
 
@@ -198,16 +198,16 @@ def _script_of(value: object) -> str | None:
     return value[1] if value[0] == "apply_patch" and len(value) == 2 else " ".join(value)
 
 
-def _script(text: str, of: Passage) -> str:
+def _script(text: str, of: Passage) -> bytes:
     return of.shown(text, SAID, "diff") if _PATCH in text else of.shown(text, PRINTED, "sh")
 
 
-def _result(of: Passage, calls: Calls) -> str:
+def _result(of: Passage, calls: Calls) -> bytes:
     text, code, media = printed(of.item.get("output"), of)
     found = of.cut(text, PRINTED)
     status = f" · exit code {code}" if code is not None else ""
     title = f"{calls.result(of.item.get('call_id'))}{of.mark}{status} · {found.size:,} bytes"
-    return folded(title, (excerpt(found, of.place) if text else "") + media)
+    return folded(title, (excerpt(found, of.place) if text else b"") + media.encode())
 
 
 def printed(output: object, of: Passage) -> tuple[str, str | None, str]:
@@ -233,39 +233,39 @@ def _exit_code(text: str) -> str | None:
     return code[1] if code is not None else None
 
 
-def _found_tools(of: Passage, calls: Calls) -> str:
+def _found_tools(of: Passage, calls: Calls) -> bytes:
     tools = of.item.get("tools") or ()
     title = f"{calls.result(of.item.get('call_id'))}{of.mark} · tools: {len(tools)}"
     return folded(title, of.shown(dumps(tools).decode(), PRINTED, "json"))
 
 
-def _web_search(of: Passage, _calls: Calls) -> str:
+def _web_search(of: Passage, _calls: Calls) -> bytes:
     return _titled("Web search", of, of.shown(dumps(of.item.get("action")).decode(), PRINTED, "json"))
 
 
-def _generated_image(of: Passage, _calls: Calls) -> str:
+def _generated_image(of: Passage, _calls: Calls) -> bytes:
     size = of.size(str(of.item.get("result"))) * 3 // 4
     prompt = of.item.get("revised_prompt")
-    return _titled(f"Generated image, {size:,} bytes", of, of.shown(prompt, PRINTED) if prompt else "")
+    return _titled(f"Generated image, {size:,} bytes", of, of.shown(prompt, PRINTED) if prompt else b"")
 
 
-def _encrypted(of: Passage, _calls: Calls) -> str:
+def _encrypted(of: Passage, _calls: Calls) -> bytes:
     return _note("a summary that is encrypted", of)
 
 
-def _configuration(of: Passage, _calls: Calls) -> str:
+def _configuration(of: Passage, _calls: Calls) -> bytes:
     return _note(f"the reasoning effort is now {word(_dict(of.item.get('reasoning')).get('effort'))}", of)
 
 
-def _tools(of: Passage, _calls: Calls) -> str:
+def _tools(of: Passage, _calls: Calls) -> bytes:
     return _note(f"the model was given more tools: {len(of.item.get('tools') or ())}", of)
 
 
-def _nothing(_of: Passage, _calls: Calls) -> str:
-    return ""
+def _nothing(_of: Passage, _calls: Calls) -> bytes:
+    return b""
 
 
-_KINDS: dict[str, Callable[[Passage, Calls], str]] = {
+_KINDS: dict[str, Callable[[Passage, Calls], bytes]] = {
     "message": _message,
     "agent_message": _agent_message,
     "inter_agent_communication": _agent_message,

@@ -9,7 +9,7 @@ last few threads are kept for that.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from hashlib import blake2b
@@ -28,7 +28,7 @@ from threadstore.metas import REJECTED, Metas
 from threadstore.names import RolloutFile
 from threadstore.opened import Decode, OpenLineage, first_dialect, open_rollout
 from threadstore.parts import KIND as WRITTEN
-from threadstore.parts import Parts
+from threadstore.parts import Part, Parts
 from threadstore.passes import Blocks, Digester, Pass, packed, unpacked
 from threadstore.projection import Basis, Projection, View
 from threadstore.records import Dialect, Json, Memo, Record, Skip, decode, dialect_of, is_blank
@@ -47,6 +47,7 @@ _KEPT_GENERATIONS = 1000  # of which is known what was spent in them
 _REMEMBERED = (
     1 << 20
 )  # bytes of a lineage up to which records are kept from one pass to the next, and above which passes
+_UNPACKED = 8 << 20  # bytes of text in parts of transcripts that needn't be packed: most are never asked for again
 _AT_HAND = 16 << 20  # up to which items are kept while derived files are made: some three bytes of memory for each
 
 _HISTORIES = frozenset((View.EFFECTIVE_HISTORY, View.MODEL_INPUT, View.PENDING_CALLS))
@@ -225,15 +226,25 @@ class Projector:
             return builder.build(), generation
         before = self._recall(thread_id, WRITTEN, lineage)
         now = Pass.over(lineage)
-        known: dict[bytes, bytes] = {}
+        known: Mapping[bytes, bytes | Part] = {}
         if before is not None and _may_go_on(before.passed, now, lineage):
-            known = before.packed if isinstance(before, Parts) else self.parts(thread_id)
+            known = before.found if isinstance(before, Parts) else self.parts(thread_id)
         written = transcript.write(passes.scan, passes.effect, lineage, builder, known)
         now.consumed = whole_lines(lineage.files[-1].log)
-        new = {part.key: part.packed() for part in written.new}
+        new = {part.key: part for part in written.new}
         parts = {key: new[key] if key in new else known[key] for key in written.order}
         self._keep(thread_id, WRITTEN, Parts(now, written.generation, written.order, parts))
+        self._pack()
         return builder.build(), written.generation
+
+    def _pack(self) -> None:
+        """Of the transcripts that are kept, pack what is more than `_UNPACKED`, the newest last."""
+        left = _UNPACKED
+        for parts in reversed(self._kept.values()):
+            if isinstance(parts, Parts):
+                left -= parts.weight()
+                if left < 0:
+                    parts.packed()
 
     # The two passes
 
@@ -324,7 +335,7 @@ class Projector:
     def packed_parts(self, thread_id: str) -> dict[bytes, bytes]:
         """The parts of the transcript that was made last of a large log, by their keys."""
         parts = self._kept.get((thread_id, WRITTEN))
-        return parts.packed if isinstance(parts, Parts) else {}
+        return parts.packed() if isinstance(parts, Parts) else {}
 
     def scan(
         self, thread_id: str, lineage: OpenLineage, listener: Listener | None = None, *, keep: bool = False
@@ -349,7 +360,7 @@ class Projector:
             if fresh or number > first:
                 scan.begin(number)
             log = lineage.files[number].log
-            take = _keeping(lineage, number) if keep else lineage.decode
+            take = _keeping(lineage, number, whole=scan.offset == 0) if keep else lineage.decode
             if listener is not None and self.remembered is not None and scan.offset == 0 and _is_large(lineage):
                 self._digester.listen(lineage.files[number])
             for line in forward(log, scan.offset, now.ends[number]):
@@ -620,19 +631,15 @@ class _Passes:
         return diagnosis.problems(self.subject, listed, self.lineage, self.scan, self.error)
 
 
-def _keeping(lineage: OpenLineage, segment: int) -> Decode:
-    """Decodes the lines of a segment, and leaves in the lineage what others need of them: items, and which lines say
-    nothing.
+def _keeping(lineage: OpenLineage, segment: int, *, whole: bool) -> Decode:
+    """Decodes the lines of a segment, `whole` from its beginning, and leaves in the lineage what others need of them:
+    what was decoded, or lines that say nothing.
     """
-    kept, decode = lineage.kept, lineage.decode
+    kept, decode = lineage.begin_keeping(segment, whole=whole), lineage.decode
 
     def take(line: Line, dialect: Dialect) -> Record | Skip:
         decoded = decode(line, dialect)
-        if isinstance(decoded, Record) and not line.gaps:
-            if decoded.type == "response_item":
-                kept[segment, line.start] = decoded
-            elif is_silent(decoded):
-                kept[segment, line.start] = line
+        kept[line.start] = line if isinstance(decoded, Record) and is_silent(decoded) else decoded
         return decoded
 
     return take

@@ -91,6 +91,7 @@ _LARGE = 256 << 10  # bytes; a shorter line can't be so heavy
 _PAYLOAD = b'"payload":'
 _METADATA = b',"metadata":'
 _SHORT = 2048  # bytes; looking at all of a shorter line for long integers costs less than finding its payload
+_SLICED = ("response_item", "compacted")  # kinds of records of which slices are served
 _LONGEST_HEAD = 160  # bytes before the payload of a line in the usual order
 
 
@@ -125,19 +126,20 @@ def decode(line: Line, dialect: Dialect = Dialect.ENVELOPE) -> Record | Skip:
     """What a line that isn't blank holds."""
     if line.flaw is not None:
         return Skip(line, line.flaw, _REASONS.get(line.flaw, "damaged"))
-    if len(line.data) > _LARGE and spans.weight(line.data) > HEAVIEST:
+    data = line.data
+    if len(data) > _LARGE and spans.weight(data) > HEAVIEST:
         return Skip(line, "too_large", f"so many values that they would take more than {HEAVIEST} bytes of memory")
     span = None
     try:
-        document = _loads(line.data)
-        if len(line.data) > _SHORT and not line.gaps and isinstance(document, dict):
-            span = _plain_span(line.data, document.get("payload"))
-        _check_numbers(line.data, span)
+        document = _loads(data)
+        if len(data) > _SHORT and isinstance(document, dict) and document.get("type") in _SLICED and not line.gaps:
+            span = _plain_span(data, document.get("payload"))
+        _check_numbers(data, span)
     except ValueError as error:
         return _damaged(line, str(error), dialect)
     if not isinstance(document, dict):
         return Skip(line, "bad_record", "a JSON value that is not an object")
-    if schema.too_deep(line.data, document):
+    if schema.too_deep(data, document):
         return Skip(line, "bad_record", f"nested more than {schema.DEEPEST} levels deep")
     return _bare(line, document) if dialect is Dialect.BARE else _envelope(line, document, span)
 

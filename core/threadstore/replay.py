@@ -368,13 +368,13 @@ def history_item(record: Record, segment: int) -> tuple[Item, int | None] | None
     """
     line = record.line
     if record.type == "inter_agent_communication":
-        return Item(segment, line.start, line.end - line.start, int(Flag.REWRITE | Flag.BOUNDARY), 0), None
+        return Item(segment, line.start, line.end - line.start, Flag.REWRITE | Flag.BOUNDARY, 0), None
     if record.type != "response_item" or not is_recorded(record):
         return None
     offset, length = record.file_span(*record.payload_span())
     flags, call = describe(record.payload, length)
     budget = _budget(record) if flags & Flag.LONG_OUTPUT else None
-    return Item(segment, offset, length, int(flags), call), budget
+    return Item(segment, offset, length, flags, call), budget
 
 
 def _previous(settings: Json | None) -> Json | None:
@@ -455,7 +455,7 @@ def _replacement(record: Record, segment: int, *, paginated: bool) -> tuple[Item
         flags, call = describe(entry, length)
         if entry["type"] not in ITEMS:
             flags |= Flag.UNKNOWN
-        items.append(Item(segment, offset, length, int(flags & ~Flag.LONG_OUTPUT), call))
+        items.append(Item(segment, offset, length, flags & ~Flag.LONG_OUTPUT, call))
     return tuple(items)
 
 

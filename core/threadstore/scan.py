@@ -153,7 +153,8 @@ class FullScan:
         return decoded
 
     def _record(self, record: Record) -> None:
-        self._note_retry(record.line)
+        if self._retried is not None:
+            self._note_retry(record.line)
         kind = self._kind(record)
         self._add(record.line, kind)
         self.counts["records"] += 1
@@ -164,14 +165,13 @@ class FullScan:
             self._meta(record)
         else:
             self._content(record, kind)
-        self._check_ordinal(record)
+        if self.paginated:
+            self._check_ordinal(record)
         self._index += 1
 
     def _kind(self, record: Record) -> Kind:
-        if record.is_event("thread_rolled_back"):
-            return Kind.ROLLBACK
         if record.type == "event_msg":
-            return Kind.EVENT
+            return Kind.ROLLBACK if record.payload["type"] == "thread_rolled_back" else Kind.EVENT
         return _KINDS.get(record.type, Kind.OTHER)
 
     def _add(self, line: Line, kind: Kind) -> None:
@@ -206,7 +206,7 @@ class FullScan:
             self.counts["checkpoints"] += 1
         elif kind is Kind.ROLLBACK:
             self.counts["rollbacks"] += 1
-        if record.is_event("thread_settings_applied"):
+        elif kind is Kind.EVENT and record.payload["type"] == "thread_settings_applied":
             self._settings(record)
         if self.first_user is None:
             self.first_user = words_of(record)
@@ -214,7 +214,8 @@ class FullScan:
             self.tracker.feed(record, self.segment, self._index)
         current = self.tracker.current
         self.usage.feed(record, current.turn_id if current is not None else None)
-        self._check_writers(record)
+        if record.type == "event_msg":
+            self._check_writers(record)
 
     def _settings(self, record: Record) -> None:
         """A copied fork writes its own settings after the copied records: what was used before them is inherited."""
@@ -277,8 +278,6 @@ class FullScan:
         )
 
     def _check_ordinal(self, record: Record) -> None:
-        if not self.paginated:
-            return
         expected, ordinal = self._ordinal, record.ordinal
         if ordinal is None:
             self._problem(
@@ -297,9 +296,7 @@ class FullScan:
         self._problem(record.line, code, f"ordinal {ordinal} follows {expected}", "file order rules")
 
     def _check_writers(self, record: Record) -> None:
-        """Records of a turn after another one has started: two processes wrote at once (FAULTS 20)."""
-        if record.type != "event_msg":
-            return
+        """Events of a turn after another one has started: two processes wrote at once (FAULTS 20)."""
         kind, turn_id = record.kind, record.payload.get("turn_id")
         if not isinstance(turn_id, str):
             return

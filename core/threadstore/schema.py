@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from threadstore.items import (
@@ -34,14 +36,34 @@ class Fault(NamedTuple):
     reason: str
 
 
-class Rule(NamedTuple):
+class Rule:
     """Fields of a payload: those that must be there, those that may be null or absent, those that may be absent but
     not null.
     """
 
-    required: Mapping[str, Check] = {}
-    optional: Mapping[str, Check] = {}
-    absent_or: Mapping[str, Check] = {}
+    __slots__ = ("_nullable", "_others", "_required")
+
+    def __init__(
+        self,
+        required: Mapping[str, Check] = MappingProxyType({}),
+        optional: Mapping[str, Check] = MappingProxyType({}),
+        absent_or: Mapping[str, Check] = MappingProxyType({}),
+    ) -> None:
+        self._required = tuple(required.items())
+        self._others = {**optional, **absent_or}
+        self._nullable = frozenset(optional)
+
+    def fault(self, payload: Mapping[str, Any]) -> str | None:
+        """How a payload goes against the rule, in words."""
+        for key, check in self._required:
+            if not check(payload.get(key)):
+                return f"without a proper {key!r}"
+        others = self._others
+        if others:
+            for key, value in payload.items():
+                if key in others and not ((value is None and key in self._nullable) or others[key](value)):
+                    return f"with a wrong {key!r}"
+        return None
 
 
 _UUID = re.compile(
@@ -50,9 +72,17 @@ _UUID = re.compile(
 _AGENT_PATH = re.compile(r"/morpheus|/root(?:/(?!root(?:/|\Z))[a-z0-9_]+)*")
 
 
+_LONGEST_UUID = 47  # characters
+
+
 def is_uuid(value: Any) -> bool:
     """A UUID in any of the spellings that the reader takes."""
-    return isinstance(value, str) and _UUID.fullmatch(value) is not None
+    return isinstance(value, str) and len(value) <= _LONGEST_UUID and _spells_uuid(value)
+
+
+@lru_cache(1 << 10)  # every record of a turn names the same ones
+def _spells_uuid(text: str) -> bool:
+    return _UUID.fullmatch(text) is not None
 
 
 def is_agent_path(value: Any) -> bool:
@@ -88,7 +118,13 @@ _USAGE_FIELDS = ("input_tokens", "cached_input_tokens", "output_tokens", "reason
 
 
 def _usage(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(is_integer, map(value.get, _USAGE_FIELDS)))
+    if not isinstance(value, dict):
+        return False
+    for name in _USAGE_FIELDS:
+        count = value.get(name)
+        if type(count) is not int or not -(1 << 63) <= count < 1 << 63:  # `is_integer`, asked more often than all else
+            return False
+    return True
 
 
 def _info(value: Any) -> bool:
@@ -291,7 +327,7 @@ def envelope_fault(document: Mapping[str, Any]) -> Fault | None:
     if metadata is None or document.get("type") != "response_item":
         return None
     if isinstance(metadata, dict):
-        return _fault(metadata, _METADATA, "the metadata")
+        return _fault(metadata, _METADATA, "the metadata", "")
     return None if metadata == [] else Fault("bad_record", "metadata that are not an object")
 
 
@@ -300,10 +336,11 @@ def payload_fault(kind: str, payload: Mapping[str, Any]) -> Fault | None:
     if kind == "response_item":
         return line_item_fault(payload)
     if kind == "event_msg":
-        return _fault(payload, _EVENTS.get(_tag(payload)), f"event {_tag(payload)!r}")
+        tag = _tag(payload)
+        return _fault(payload, _EVENTS.get(tag), "event", tag)
     if kind == "session_meta":
-        return _fault(payload, _META, "session_meta")
-    fault = _fault(payload, _RECORDS.get(kind), f"record {kind!r}")
+        return _fault(payload, _META, "session_meta", "")
+    fault = _fault(payload, _RECORDS.get(kind), "record", kind)
     if fault is None and kind == "turn_context":
         return _turn_context_fault(payload)
     if fault is None and kind == "compacted":
@@ -316,18 +353,23 @@ def line_item_fault(item: Mapping[str, Any]) -> Fault | None:
     tag = _tag(item)
     if not tag:
         return Fault("bad_record", "a response item without type")
-    if tag in NEVER_RECORDED or tag not in ITEMS:
+    struct = ITEMS.get(tag)
+    if struct is None or tag in NEVER_RECORDED:
         return Fault("unknown", f"response item {tag!r} is never history")
-    return item_fault(item)
+    wrong = struct.fault(item)
+    return None if wrong is None else _wrong(tag, wrong)
 
 
 def item_fault(item: Mapping[str, Any]) -> Fault | None:
     """Why a response item of a known type does not decode, or None. One of an unknown type is no fault."""
-    struct = ITEMS.get(_tag(item))
+    tag = _tag(item)
+    struct = ITEMS.get(tag)
     wrong = struct.fault(item) if struct is not None else None
-    if wrong is not None:
-        return Fault("bad_record", f"response item {_tag(item)!r} without a proper {wrong!r}")
-    return None
+    return None if wrong is None else _wrong(tag, wrong)
+
+
+def _wrong(tag: str, field: str) -> Fault:
+    return Fault("bad_record", f"response item {tag!r} without a proper {field!r}")
 
 
 def _tag(payload: Mapping[str, Any]) -> str:
@@ -335,18 +377,11 @@ def _tag(payload: Mapping[str, Any]) -> str:
     return tag if isinstance(tag, str) else ""
 
 
-def _fault(payload: Mapping[str, Any], rule: Rule | None, name: str) -> Fault | None:
-    if rule is None:
-        return Fault("unknown", f"{name} is of no known kind")
-    for key, check in rule.required.items():
-        if not check(payload.get(key)):
-            return Fault("bad_record", f"{name} without a proper {key!r}")
-    optional, absent_or = rule.optional, rule.absent_or
-    for key, value in payload.items():
-        wrong = not optional[key](value) if key in optional and value is not None else False
-        if wrong or (key in absent_or and not absent_or[key](value)):
-            return Fault("bad_record", f"{name} with a wrong {key!r}")
-    return None
+def _fault(payload: Mapping[str, Any], rule: Rule | None, what: str, tag: str) -> Fault | None:
+    wrong = "is of no known kind" if rule is None else rule.fault(payload)
+    if wrong is None:
+        return None
+    return Fault("unknown" if rule is None else "bad_record", f"{what} {tag!r} {wrong}" if tag else f"{what} {wrong}")
 
 
 def _turn_context_fault(payload: Mapping[str, Any]) -> Fault | None:
@@ -373,7 +408,7 @@ def _compacted_fault(payload: Mapping[str, Any]) -> Fault | None:
     return None
 
 
-def too_deep(data: bytes, document: object) -> bool:
+def too_deep(data: bytes, document: Mapping[str, object]) -> bool:
     """True when an accepted JSON text is nested deeper than Codex's reader follows."""
     if _has_few_containers(data, document):
         return False
@@ -393,14 +428,16 @@ def too_deep(data: bytes, document: object) -> bool:
 _SHORT = 1024  # bytes; in a longer text, containers are counted in what it says: there are fewer of them than bytes
 
 
-def _has_few_containers(data: bytes, document: object) -> bool:
+def _has_few_containers(data: bytes, document: Mapping[str, object]) -> bool:
     """True when there are no more containers than may lie in each other."""
     if len(data) < _SHORT:
         return data.count(b"{") + data.count(b"[") <= DEEPEST
-    found = [document]
+    found: list[Any] = [document]
     for container in found:  # which grows meanwhile
-        values = container.values() if isinstance(container, dict) else container if isinstance(container, list) else ()
-        found += [inner for inner in values if isinstance(inner, (dict, list))]
+        for inner in container.values() if type(container) is dict else container:
+            kind = type(inner)
+            if kind is dict or kind is list:
+                found.append(inner)
         if len(found) > DEEPEST:
             return False
     return True

@@ -62,9 +62,9 @@ def write(
     effect: Effect,
     lineage: OpenLineage,
     builder: ExtentsBuilder,
-    known: Mapping[bytes, bytes] = MappingProxyType({}),
+    known: Mapping[bytes, bytes | Part] = MappingProxyType({}),
 ) -> Written:
-    """Add the transcript to `builder`. `known` has packed parts of a log that this one begins with, by their keys."""
+    """Add the transcript to `builder`. `known` has parts of a log that this one begins with, by their keys."""
     walk = _Walk(scan, effect, lineage, builder, known)
     walk.everything()
     return Written(walk.digest.digest(), tuple(walk.order), tuple(walk.new))
@@ -92,7 +92,7 @@ class _Walk:
         effect: Effect,
         lineage: OpenLineage,
         builder: ExtentsBuilder,
-        known: Mapping[bytes, bytes],
+        known: Mapping[bytes, bytes | Part],
     ) -> None:
         self._scan = scan
         self._effect = effect
@@ -101,12 +101,13 @@ class _Walk:
         self._known = known
         self._paths = [word(file.rollout.path) for file in lineage.files]
         self._dialects: dict[int, Dialect] = {}  # of the segments of which something was shown
+        self._kept: dict[int, dict[int, Record | Skip | Line] | None] = {}  # of these, what needn't be read again
         self._headings = headings(scan, effect)
         self._next = 0
         self._told = True
         self._again = lineage.again  # the scan has found sound what is shown
         self._calls = Calls()
-        self._said: list[str] = []
+        self._said: list[bytes] = []
         self.order: list[bytes] = []
         self.new: list[Part] = []
         self.digest = blake2b(digest_size=_GENERATION)
@@ -174,7 +175,7 @@ class _Walk:
 
     def _taken(self) -> bytes:
         """What was said since it was taken last."""
-        data = "".join(self._said).encode()
+        data = b"".join(self._said)
         self._said.clear()
         return data
 
@@ -237,8 +238,15 @@ class _Walk:
         log = self._lineage.files[run.segment].log
         if run.segment not in self._dialects:
             self._dialects[run.segment] = first_dialect(log)
-        dialect = self._dialects[run.segment]
+            self._kept[run.segment] = self._lineage.kept[run.segment] if self._lineage.as_kept(run.segment) else None
+        dialect, kept = self._dialects[run.segment], self._kept[run.segment]
         at = run.first
+        if kept is not None:
+            for offset, kind in zip(offsets[at : run.last + 1], kinds[at : run.last + 1], strict=True):
+                if kind != Kind.RECOVERED:
+                    held = kept[offset]
+                    self._line(held if isinstance(held, Line) else held.line, run.segment, kind, dialect)
+            return
         for line in forward(log, offsets[at], self._end(run)):
             while at <= run.last and offsets[at] < line.start:  # what was found inside a damaged line
                 at += 1
@@ -292,7 +300,7 @@ class _Walk:
         self._announce(place)
         item = payload if record.type == "response_item" else payload | {"type": record.type}
         where = f"{self._paths[place[0]]}:{place[1]}"
-        self._add(passage(Passage(item, where, self._mark(record, place), long), self._calls))
+        self._said.append(passage(Passage(item, where, self._mark(record, place), long), self._calls))
 
     def _turn(self, first: Record | Skip, place: Place) -> None:
         """A turn begins."""
@@ -308,7 +316,8 @@ class _Walk:
         if turn.error is not None:
             message = turn.error.get("message") if isinstance(turn.error, dict) else None
             text = message if isinstance(message, str) else dumps(turn.error).decode()
-            self._add("*It failed:*\n\n" + excerpt(cut(text, PRINTED), f"{self._paths[place[0]]}:{place[1]}"))
+            self._add("*It failed:*\n\n")
+            self._said.append(excerpt(cut(text, PRINTED), f"{self._paths[place[0]]}:{place[1]}"))
 
     def _checkpoint(self, record: Record, payload: Json, place: Place, long: LongItem | None) -> None:
         newest = self._effect.checkpoint
@@ -320,7 +329,7 @@ class _Walk:
         summary = summary_of(payload["message"])
         if summary.strip():
             of = Passage(payload, f"{self._paths[place[0]]}:{place[1]}", "", long)
-            self._add(of.shown(summary, SAID))
+            self._said.append(of.shown(summary, SAID))
 
     def _interrupt(self, text: str) -> None:
         """Something that is no part of a turn, though it may happen in one."""
@@ -359,7 +368,7 @@ class _Walk:
 
     def _add(self, text: str) -> None:
         if text:
-            self._said.append(text)
+            self._said.append(text.encode())
 
 
 def _utc(seconds: int | None) -> str:

@@ -32,20 +32,18 @@ def read(document: object) -> Usage | None:
     """A usage object with all fields as numbers; None for anything else."""
     if not isinstance(document, dict):
         return None
-    usage = {}
-    for name in FIELDS:
-        value = document.get(name, 0)
-        usage[name] = value if isinstance(value, int) and not isinstance(value, bool) else 0
-    return usage
+    get = document.get
+    return {name: value if type(value := get(name)) is int else 0 for name in FIELDS}
 
 
 def difference(later: Usage | None, earlier: Usage | None) -> Usage | None:
     """What was used between two totals. A total that went back (a thread that began anew) counts from zero."""
     if later is None:
         return None
-    if earlier is None or any(later[name] < earlier[name] for name in FIELDS):
+    if earlier is None:
         return later
-    return {name: later[name] - earlier[name] for name in FIELDS}
+    used = {name: later[name] - earlier[name] for name in FIELDS}
+    return later if min(used.values()) < 0 else used
 
 
 def total_of(spent: Spent) -> Usage | None:
@@ -90,7 +88,7 @@ class UsageTracker:
             self._note(self._recent, read(payload.get("usage")), record)
         elif record.type == "turn_context":
             self.take_settings(payload)
-        elif record.is_event("token_count"):
+        elif record.type == "event_msg" and payload["type"] == "token_count":
             info = payload.get("info")
             if isinstance(info, dict):
                 before = self.total
@@ -123,8 +121,8 @@ class UsageTracker:
         """
         if used is None or not (used["input_tokens"] or used["output_tokens"]):
             return
-        recent = total_of(self._recent)
-        if recent is not None and recent["total_tokens"] >= used["total_tokens"]:
+        recent = sum(usage["total_tokens"] for usage in self._recent.values())
+        if self._recent and recent >= used["total_tokens"]:
             add(self.spent, self._recent)
         else:
             self._note(self.spent, used, record)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import orjson
 import pytest
 from hypothesis import given
-from threadstore import opened, projector
+from threadstore import lines, opened, projector
 from threadstore.lines import Line
 from threadstore.projection import Projection, View
 from threadstore.records import Dialect, Record, Skip, decode, decode_again
@@ -20,12 +21,15 @@ from tests.core.logs import Log, Store, assistant, user
 from tests.core.threads import RECORDS, Step, logs
 from tests.corpus_store import CorpusStore
 
+SETTLED, UNSETTLED = -1 << 62, 1 << 62  # ns since the last change of a log for which `stat` tells nothing of it
 
-def made(home: Path, at_hand: int) -> dict[str, tuple[bytes, bytes]]:
+
+def made(home: Path, at_hand: int, tick: int = SETTLED) -> dict[str, tuple[bytes, bytes]]:
     """The transcript of each thread and its generation, in a process that has read nothing of them."""
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as spool:
         patch.setattr(projector, "_REMEMBERED", -1)
         patch.setattr(projector, "_AT_HAND", at_hand)
+        patch.setattr(opened, "_TICK", tick)
         store = ThreadStore(str(home), Spool(spool))
         store.refresh()
         found: dict[str, tuple[bytes, bytes]] = {}
@@ -37,8 +41,10 @@ def made(home: Path, at_hand: int) -> dict[str, tuple[bytes, bytes]]:
 
 
 def test_the_same_of_the_corpus(corpus_store: CorpusStore) -> None:
-    """Of every log that Codex wrote."""
-    assert made(corpus_store.home, 1 << 30) == made(corpus_store.home, -2)
+    """Of every log that Codex wrote, whether lines are read again or not."""
+    wanted = made(corpus_store.home, -2)
+    assert made(corpus_store.home, 1 << 30) == wanted
+    assert made(corpus_store.home, 1 << 30, UNSETTLED) == wanted
 
 
 @given(log=logs())
@@ -46,7 +52,9 @@ def test_the_same_of_any_log(log: Log) -> None:
     """Of records in any order, too."""
     with TemporaryDirectory() as folder:
         Store(Path(folder), log)
-        assert made(Path(folder), 1 << 30) == made(Path(folder), -2)
+        wanted = made(Path(folder), -2)
+        assert made(Path(folder), 1 << 30) == wanted
+        assert made(Path(folder), 1 << 30, UNSETTLED) == wanted
 
 
 @given(step=RECORDS)
@@ -63,7 +71,26 @@ def test_what_is_silent(step: Step) -> None:
             assert repr(vars(scan)) == before
 
 
-def test_each_item_is_decoded_once(corpus_store: CorpusStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("tick", "times"), [(SETTLED, 1), (UNSETTLED, 3)], ids=["settled", "changed just now"])
+def test_what_is_read(tick: int, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that lies still is read once, by the scan, beside the reading of its session meta."""
+    Store(tmp_path, Log().turn("1", "one", assistant("two"), model="m").item(user("three")))
+    (path,) = tmp_path.rglob("rollout-*.jsonl")
+    lengths: list[int] = []
+    read = lines.Log.read
+
+    def noted(log: lines.Log, offset: int, length: int) -> bytes:
+        data = read(log, offset, length)
+        lengths.append(len(data))
+        return data
+
+    monkeypatch.setattr(lines.Log, "read", noted)
+    made(tmp_path, 1 << 30, tick)
+    assert sum(lengths) == (1 + times) * path.stat().st_size
+
+
+@pytest.mark.parametrize("tick", [SETTLED, UNSETTLED], ids=["settled", "changed just now"])
+def test_each_item_is_decoded_once(tick: int, corpus_store: CorpusStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the scan no response item is decoded again, and no line that says nothing to a replay."""
     again: list[Record | Skip] = []
 
@@ -72,15 +99,17 @@ def test_each_item_is_decoded_once(corpus_store: CorpusStore, monkeypatch: pytes
         return again[-1]
 
     monkeypatch.setattr(opened, "decode_again", noted)
-    made(corpus_store.home, 1 << 30)
+    made(corpus_store.home, 1 << 30, tick)
     records = [one for one in again if isinstance(one, Record)]
     assert [one for one in records if one.type == "response_item" or is_silent(one)] == []
 
 
-def test_a_line_that_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tick", [SETTLED, UNSETTLED], ids=["settled", "changed just now"])
+def test_a_line_that_is_written_over(tick: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is at hand is of the bytes that were read: others in the same place are decoded."""
     Store(tmp_path, Log().item(user("one"), assistant("two")))
     (path,) = tmp_path.rglob("rollout-*.jsonl")
+    os.utime(path, (1, 1))  # so that its time tells of the change, however soon that comes
     scanned = projector.Projector.scan
 
     def then_changed(*arguments: object, **more: object) -> object:
@@ -90,6 +119,6 @@ def test_a_line_that_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return found
 
     monkeypatch.setattr(projector.Projector, "scan", then_changed)
-    ((text, _),) = made(tmp_path, 1 << 30).values()
+    ((text, _),) = made(tmp_path, 1 << 30, tick).values()
     assert b"  2.0\n" in text
     assert b"  two\n" not in text

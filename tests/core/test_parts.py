@@ -18,7 +18,7 @@ from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from tests.conftest import CopyStore
-from tests.core.logs import Log, assistant, call, output, user
+from tests.core.logs import Log, assistant, call, output, thread_id, user
 from tests.core.logs import Store as Home
 from tests.corpus_store import CorpusStore
 
@@ -283,3 +283,21 @@ def test_parts_of_another_state(log: Log, indexed: Indexed) -> None:
         connection.execute("UPDATE passes SET data = ? WHERE kind = 'transcript'", (old,))
         connection.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?)", kept)
     indexed.check(recalled=False)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 3])
+def test_what_is_packed(most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the newest transcripts, as many parts stay as they are as a bound in bytes of text allows; whoever goes on
+    from packed ones writes the same.
+    """
+    threads = [thread_id(number) for number in range(3)]
+    Home(tmp_path, *(_grown(Log(thread=thread), 1) for thread in threads))
+    plain, store = (ThreadStore(str(tmp_path), Spool(str(tmp_path / "spool"))) for _ in range(2))
+    plain.refresh()
+    wanted = [same(plain.project(thread, View.TRANSCRIPT)) for thread in threads]
+    monkeypatch.setattr(projector, "_UNPACKED", sum(size for _, size, _ in wanted[:most]))
+    store.refresh()
+    assert [same(store.project(thread, View.TRANSCRIPT)) for thread in threads] == wanted
+    kept = [found for found in store._projector._kept.values() if isinstance(found, parts.Parts)]
+    assert [found.weight() > 0 for found in kept] == [number >= 3 - most for number in range(3)]
+    assert [same(store.project(thread, View.TRANSCRIPT)) for thread in threads] == wanted

@@ -10,6 +10,8 @@ from textwrap import indent
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from threadstore import transcript
 from threadstore.boundaries import SUMMARY_PREFIX
 from threadstore.markdown import fenced, harmless, word
@@ -34,6 +36,7 @@ from tests.corpus_store import CorpusStore
 
 Json = dict[str, Any]
 PATCH = "*** Begin Patch\n*** Add File: a.txt\n+hello\n*** End Patch\n"
+_MARKS = frozenset((0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)))  # of direction, of lines
 _HEAD = "# Transcript\n\n*Made from the log by rolloutfs. Times are UTC; what lies in a block is quoted.*\n\n"
 
 
@@ -291,8 +294,31 @@ def test_hostile_text_stays_in_its_block(tmp_path: Path, hostile: str) -> None:
 def test_text_in_a_block_is_as_it_was() -> None:
     """Nothing is done to text that is harmless, but that it is indented."""
     plain = "a\n\n\n\n\tb  \n  c `d` 東京 é 👩‍🚀"
-    assert fenced(plain, "x") == "  ```x\n  a\n\n\n\n  \tb  \n    c `d` 東京 é 👩‍🚀\n  ```\n\n"
+    assert fenced(plain, "x").decode() == "  ```x\n  a\n\n\n\n  \tb  \n    c `d` 東京 é 👩‍🚀\n  ```\n\n"
     assert word("a.b/c-d_é <b>`*") == "a.b/c-d_é \ufffdb\ufffd\ufffd\ufffd"
+
+
+_ODD = st.sampled_from(
+    "a\n\t é→😀\r\x00\x08\x0b\x1b\x7f\x80\x9f\xa0\u061b\u061c\u200d\u200e\u200f\u2027\u2028\u202e\u202f"
+    "\u2065\u2066\u2069\u206a\ud800"
+)
+
+
+@given(text=st.lists(_ODD | st.just("\r\n") | st.characters()).map("".join))
+def test_what_is_hostile(text: str) -> None:
+    """Each character by itself: it stays, or a picture or U+FFFD is there instead. A newline loses its return."""
+    shown = ""
+    for character in text.replace("\r\n", "\n"):
+        code = ord(character)
+        if code < 0x20 and character not in "\t\n":
+            shown += chr(0x2400 + code)
+        elif code == 0x7F:
+            shown += "\u2421"
+        elif code in _MARKS or 0x80 <= code <= 0x9F or 0xD800 <= code <= 0xDFFF:
+            shown += "\ufffd"
+        else:
+            shown += character
+    assert harmless(text) == shown
 
 
 def forked(paginated: bool) -> tuple[Log, Log, Log]:
