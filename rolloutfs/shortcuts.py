@@ -224,8 +224,8 @@ class Shortcuts:
         names, parts = listing.names, []
         kept, kind, thread = self._answers.of(folder), folder.kind, folder.thread
         if start == 0 and kind in _OF_THREAD and self._looking.is_watched():
-            page = self._whole(stream)
-            if page is not None and len(page) <= size:
+            page = self._whole(stream, size)
+            if page is not None:
                 return page
         for number in range(start, len(names) + listings.DOTS):
             offset = stream.position(number + 1)
@@ -257,8 +257,8 @@ class Shortcuts:
             self._finish(stream)
         return b"".join(parts)
 
-    def _whole(self, stream: Stream) -> bytes | None:
-        """All of a folder that is as nearly all are, and has nothing that would have to be thought about."""
+    def _whole(self, stream: Stream, size: int) -> bytes | None:
+        """All of a folder that is as nearly all are, has room, and has nothing that would have to be thought about."""
         folder, names = stream.folder, stream.listing.names
         base, more = folder.ino & ~0xFF, {}
         if folder.kind is Kind.THREAD:
@@ -267,10 +267,10 @@ class Shortcuts:
         elif folder.kind is Kind.LINEAGE:
             layout = self._alone if names is self._tree.names_alone else None
         elif folder.kind is Kind.ROLLOUTS:
-            return self._one_log(stream) if len(names) == 1 + len(self._current.slots) else None
+            return self._one_log(stream, size) if len(names) == 1 + len(self._current.slots) else None
         else:
             layout = None if names else self._empty
-        if layout is None:
+        if layout is None or layout.size > size:
             return None
         try:
             sheet = self._sheet(folder.thread, base)
@@ -281,7 +281,7 @@ class Shortcuts:
         self._notices.told_all([base | slot for slot in layout.slots])
         return layout.page(stream, self._tree.above(folder), sheet, more)
 
-    def _one_log(self, stream: Stream) -> bytes | None:
+    def _one_log(self, stream: Stream, size: int) -> bytes | None:
         """The same of rollouts/ where there is one log."""
         folder, listing = stream.folder, stream.listing
         own, base = self._answers.own(folder.thread), folder.ino & ~0xFF
@@ -294,9 +294,12 @@ class Shortcuts:
         told = int.from_bytes(entry[:8], "little")
         name, offset = os.fsencode(listing.names[1]), stream.position(len(listing.names) + listings.DOTS)
         page = self._current.page(stream, self._tree.above(folder), sheet, {CURRENT: len(name)})
+        page += listings.directory_entry(name, told, offset, entry)
+        if len(page) > size:
+            return None
         self._tree.remember(node)
         self._notices.told_all((base | CURRENT, told))
-        return page + listings.directory_entry(name, told, offset, entry)
+        return page
 
     def _sheet(self, thread: str, base: int) -> Sheet:
         own = self._answers.own(thread)

@@ -36,8 +36,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     whole = Shortcuts._whole
 
-    def noted(self: Shortcuts, stream: Stream) -> bytes | None:
-        page = whole(self, stream)
+    def noted(self: Shortcuts, stream: Stream, size: int) -> bytes | None:
+        page = whole(self, stream, size)
         if page is not None:
             found.append(stream.folder.ino)
         return page
@@ -78,7 +78,7 @@ def listed(mounted: Operations, thread: str, *, whole: bool) -> list[bytes]:
     pages = []
     with pytest.MonkeyPatch.context() as patch:
         if not whole:
-            patch.setattr(Shortcuts, "_whole", lambda self, stream: None)
+            patch.setattr(Shortcuts, "_whole", lambda self, stream, size: None)
         for path in FOLDERS:
             node = mounted.tree.folder(thread)
             for part in path.split("/") if path else ():
@@ -134,6 +134,26 @@ async def test_a_short_answer(sample: SampleStore, operating: Operating, told: l
         at = (1 << 32) + sum(map(_count, pieces))
     assert b"".join(pieces) == listed(mounted, thread, whole=True)[0]
     assert len(pieces) > 3
+
+
+@pytest.mark.parametrize("room", [400, ROOM])
+async def test_the_kernel_forgets_what_it_was_told(
+    sample: SampleStore, operating: Operating, told: list[int], room: int
+) -> None:
+    """A log that was told of once, in one piece or in several, is gone with the first FORGET."""
+    thread = sample.add(1, "hello")
+    mounted = operating()
+    folder, at, count = mounted.tree.folder(thread).ino | 17, 0, 0
+    while piece := mounted.shortcuts.list_now(folder, at, room):
+        count += _count(piece)
+        at = (1 << 32) + count
+    assert count == 4
+    assert bool(told) == (room == ROOM)
+    log = mounted.tree.lookup(mounted.tree.node(folder), sample.path(thread).name)
+    assert mounted.tree.node(log.ino) == log
+    mounted.shortcuts.forget_now(log.ino, 1)
+    with pytest.raises(KeyError):
+        mounted.tree.node(log.ino)
 
 
 def _count(piece: bytes) -> int:
