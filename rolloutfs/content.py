@@ -41,6 +41,7 @@ from rolloutfs.engine import Engine
 from rolloutfs.fds import OpenFiles
 from rolloutfs.heirs import Heirs
 from rolloutfs.lru import Recent
+from rolloutfs.marks import Marks
 from rolloutfs.nodes import Kind, Node
 from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader, whole_reader
 from rolloutfs.slots import VIEW_SLOTS
@@ -117,9 +118,9 @@ def _all_bases(outlines: Mapping[View, Outline]) -> int:
     return 1 + max(len(outline.basis) for outline in outlines.values()) // 8
 
 
-def _digest(signature: object) -> bytes:
-    """Tells signatures apart, in a few bytes: one names every file that the content was made from."""
-    return blake2b(repr(signature).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _digest(signature: object) -> int:
+    """Tells signatures apart, in 64 bits of which one is set: one names every file that the content was made from."""
+    return int.from_bytes(blake2b(repr(signature).encode("utf-8", "surrogatepass"), digest_size=8).digest()) or 1
 
 
 Times = Callable[[Node, Version], tuple[int, int]]
@@ -167,7 +168,9 @@ class Contents:
         self._outlined: Recent[str, Mapping[View, Outline]] = Recent(OUTLINED, _all_bases)  # what the index knows
         self._announced: Recent[int, Announced] = Recent(KNOWN)
         self._together: Recent[int, tuple[Mapping[int, int], tuple[int, int]]] = Recent(OUTLINED)  # see `sizes`
-        self._opened: Recent[int, bytes] = Recent(KNOWN)  # digests of signatures
+        #: Digests of the signatures of what was opened. Those of threads are settled while the store is watched, until
+        #: something happens to it: the kernel needn't be told anything when they are opened again.
+        self._opened = Marks()
         self._asked: Recent[str, float] = Recent(KNOWN)  # when the index was asked for a thread (s, monotonic)
         self._retries: Recent[tuple[int, int], float] = Recent(256)
         self._heirs = Heirs()
@@ -178,10 +181,8 @@ class Contents:
         self._handles: dict[int, _Handle] = {}
         self._next_handle = 1
         self._renewals: dict[int, freshness.Share] = {}
-        # Since the last change, while the store is watched: generations of files about families; digests of derived
-        # files of threads that were opened, and about which the kernel needn't be told anything when they are again.
+        # Generations of files about families since the last change, while the store is watched.
         self._unchanged: Recent[int, bytes] | None = None
-        self._settled: Recent[int, bytes] | None = None
 
     # What the kernel is told
 
@@ -357,7 +358,7 @@ class Contents:
         looked up again.
         """
         for left in reversed(range(_ATTEMPTS)):
-            settled = self._settled  # another one if something happens meanwhile
+            age = self._age()  # another one if something happens meanwhile
             version = await self._version(node, with_extents=True)
             state = self._open.get(ino)
             if state is None:
@@ -375,9 +376,8 @@ class Contents:
             elif self._open.get(ino) is not state:  # closed by all others meanwhile
                 continue
             self._retries.drop((who, node.ino))  # this walk has its answer; the next one begins anew
-            if settled is not self._settled:
-                settled = None
-            return self._handle(ino, state, version, invalidate, settled if self._is_told_of(node, version) else None)
+            lasts = age == self._age() and self._is_told_of(node, version)
+            return self._handle(ino, state, version, invalidate, age if lasts else None)
         raise OSError(errno.EIO, "The content is replaced faster than it can be opened")
 
     def open_now(self, ino: int, node: Node, who: int, invalidate: Callable[[int], None]) -> tuple[int, bool] | None:
@@ -391,18 +391,16 @@ class Contents:
             return None
         state = self._open[ino] = self._begin(node, version)
         self._retries.drop((who, node.ino))
-        settled = self._settled if self._is_told_of(node, version) else None
-        return self._handle(ino, state, version, invalidate, settled)
+        return self._handle(ino, state, version, invalidate, self._age() if self._is_told_of(node, version) else None)
 
     def open_again(self, ino: int, who: int) -> int | None:
         """A handle for a derived file that nobody has open, was opened since anything happened to the store, and of
         which the kernel may keep the pages; else None, and nothing has happened.
         """
-        digest = None if self._settled is None else self._settled.get(ino)
-        if digest is None or ino in self._open:
+        if self._unchanged is None or ino in self._open or not self._opened.settled(ino):
             return None
         version = self._full.get(ino)
-        if version is None or self._opened.get(ino) != digest:
+        if version is None:
             return None
         state = self._open[ino] = _Open(reader(version, self._fds), time.monotonic(), handles=1)
         self._retries.drop((who, inodes.canonical(ino)))
@@ -444,19 +442,24 @@ class Contents:
         state: _Open,
         version: Version,
         invalidate: Callable[[int], None],
-        settled: Recent[int, bytes] | None,
+        age: int | None,
     ) -> tuple[int, bool]:
+        """With `age` the mark is settled, unless the kernel has to be told something."""
         state.handles += 1
         signature = _digest(state.reader.signature)
         before = self._opened.get(ino)
         keep = before == signature
         self._opened.put(ino, signature)
         told = self._told(ino)
-        if (before is not None and not keep) or (told is not None and told.size != state.reader.size):
+        if (before and not keep) or (told is not None and told.size != state.reader.size):
             invalidate(ino)
-        elif settled is not None and version is self._full.get(ino) and version.signature == state.reader.signature:
-            settled.put(ino, signature)
+        elif age is not None and version is self._full.get(ino) and version.signature == state.reader.signature:
+            self._opened.settle(ino, age)
         return self._numbered(ino, state), keep
+
+    def _age(self) -> int | None:
+        """Of what is settled now; None while the store isn't watched."""
+        return None if self._unchanged is None else self._opened.age
 
     def _is_told_of(self, node: Node, version: Version) -> bool:
         """True for a derived file of a thread that stays as it is until something happens to the store that a watch
@@ -692,8 +695,7 @@ class Contents:
     def _keep_content(self, ino: int, version: Derived) -> None:
         if version.extents is not None:
             self._full.put(ino, version)
-            if self._settled is not None:
-                self._settled.drop(ino)
+            self._opened.lift(ino)
 
     def _journal(self) -> Version:
         if self._operations is None or not os.path.exists(self._operations):
@@ -738,7 +740,7 @@ class Contents:
         may be at any moment.
         """
         self._unchanged = Recent(KNOWN) if watched else None
-        self._settled = Recent(KNOWN) if watched else None
+        self._opened.disturb()
 
     def forget(self, thread: str) -> None:
         """Make everything about a thread anew when it is asked for."""
