@@ -52,6 +52,7 @@ from rolloutfs.turnfolders import TurnFolders
 log = logging.getLogger(__name__)
 
 PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has open
+BESIDE: Final = 4 << 20  # bytes of those that were made together with one that was opened
 KNOWN: Final = 4096  # files whose size is remembered, about 1.5 KiB each
 OUTLINED: Final = 512  # threads of which the sizes of all derived files are remembered, about 4 KiB each
 _MOVED: Final = 20_000  # files that were shown under another number, of which all are told of changes
@@ -165,6 +166,7 @@ class Contents:
         self._fds = OpenFiles(files)
         self._known: Recent[int, Derived] = Recent(KNOWN, _bases)
         self._full: Recent[int, Derived] = Recent(PROJECTIONS, _weight)
+        self._beside: Recent[int, Derived] = Recent(BESIDE, _weight)  # what was made with them, and not opened so far
         self._outlined: Recent[str, Mapping[View, Outline]] = Recent(OUTLINED, _all_bases)  # what the index knows
         self._announced: Recent[int, Announced] = Recent(KNOWN)
         self._together: Recent[int, tuple[Mapping[int, int], tuple[int, int]]] = Recent(OUTLINED)  # see `sizes`
@@ -603,7 +605,9 @@ class Contents:
         if node.kind in _SEARCHES and self._searches is not None:
             return Literal(await self._searches(node))
         full = Derived.of(await self._project(node))
-        self._keep(node, full)
+        self._note(node, full)
+        if full.extents is not None:
+            self._keep_content(node.ino, full)
         return full
 
     def _at_hand(self, node: Node, *, with_extents: bool) -> Version | None:
@@ -620,22 +624,35 @@ class Contents:
             rollout = self._tree.rollout_names(node.thread)[node.name]
             if not rollout.compressed:
                 return Plain.of(rollout.path, self._files.shown(rollout.path))
-        known = self._outline(node)
+        full = self._full.get(node.ino) if self._unchanged is not None and self._opened.settled(node.ino) else None
+        known = full or self._outline(node)
         if known is not None:
             if not with_extents or not known.given:
                 return known
-            full = self._full.get(node.ino)
-            if full is not None and full.signature == known.signature:
+            full = self._filled(node.ino, known)
+            if full is not None:
                 return full
         # Whoever asks for the size of one derived file will ask for the others, and whoever reads one will read them.
         made = self._engine.project_all(node.thread) if node.kind is Kind.VIEW else {}
         if made:
             self._learn(node.thread, made)
             known = self._outline(node)
-            full = None if known is None else self._full.get(node.ino) if with_extents and known.given else known
-            if known is not None and full is not None and full.signature == known.signature:
-                return full
+            if known is None or not with_extents or not known.given:
+                return known
+            return self._filled(node.ino, known)
         return None
+
+    def _filled(self, ino: int, known: Derived) -> Derived | None:
+        """The same with what a reader needs, if that is at hand."""
+        full = self._full.get(ino)
+        if full is not None and full.signature == known.signature:
+            return full
+        full = self._beside.get(ino)
+        if full is None or full.signature != known.signature:
+            return None
+        self._beside.drop(ino)
+        self._keep_content(ino, full)
+        return full
 
     def _outline(self, node: Node) -> Derived | None:
         """What is known of a derived file and holds."""
@@ -682,20 +699,20 @@ class Contents:
             version = Derived(bare, projection.size, projection.extents, projection.extents is not None)
             if version.extents is not None and outlines.get(node.view) == (version.size, basis, bare.generation):
                 self._known.drop(node.ino)
-                self._keep_content(node.ino, version)
             else:
-                self._keep(node, version)
+                self._note(node, version)
+            if version.extents is not None:  # of what is never opened, nothing is worth keeping for long
+                self._beside.put(node.ino, version)
+                self._opened.lift(node.ino)
 
-    def _keep(self, node: Node, version: Derived) -> None:
+    def _note(self, node: Node, version: Derived) -> None:
         if node.thread:
             self._heirs.note(node.thread, version.projection.basis[1:])
         self._known.put(node.ino, version.outline())
-        self._keep_content(node.ino, version)
 
     def _keep_content(self, ino: int, version: Derived) -> None:
-        if version.extents is not None:
-            self._full.put(ino, version)
-            self._opened.lift(ino)
+        self._full.put(ino, version)
+        self._opened.lift(ino)
 
     def _journal(self) -> Version:
         if self._operations is None or not os.path.exists(self._operations):
@@ -752,3 +769,4 @@ class Contents:
         self._outlined.drop(node.thread)
         self._known.drop(node.ino)
         self._full.drop(node.ino)
+        self._beside.drop(node.ino)

@@ -109,19 +109,16 @@ def packed(told: Attributes, uid: int, gid: int, block: int) -> bytes:
     )
 
 
-def is_lasting(entry: bytes) -> bool:
-    """True for attributes that the kernel may keep for a while."""
-    return entry[24:32] != _BLANK[:8]
-
-
 def directory_entry(name: bytes, ino: int, offset: int, entry: bytes) -> bytes:
     """One name of an answer."""
     kind = int.from_bytes(entry[101:102], "little") >> 4  # the upper bits of the mode
     return b"".join((entry, _DIRENT.pack(ino, offset, len(name), kind), name, _BLANK[: -len(name) % 8]))
 
 
-def dot(name: bytes, ino: int, offset: int) -> bytes:
-    """The folder itself, or the one that it is in, without attributes: the kernel knows them."""
+def bare_folder(name: bytes, ino: int, offset: int) -> bytes:
+    """A folder without attributes: the kernel knows them, as of "." and "..", or asks when it needs them. What it knows
+    stays.
+    """
     return b"".join((_BLANK, _DIRENT.pack(ino, offset, len(name), _DIRECTORY), name, _BLANK[: -len(name) % 8]))
 
 
@@ -145,8 +142,8 @@ class Layout:
         self.size = self._struct.size
 
     def page(self, stream: Stream, above: int, sheet: Sheet, more: Mapping[int, int]) -> bytes:
-        """All of a folder with these attributes, as `directory_entry` and `dot` would give it name by name. `above` is
-        the number of the folder that it is in; `more` are sizes that the sheet doesn't have.
+        """All of a folder with these attributes, as `directory_entry` and `bare_folder` would give it name by name.
+        `above` is the number of the folder that it is in; `more` are sizes that the sheet doesn't have.
         """
         at, base, sizes = stream.position(0), sheet.base, {**self._links, **more, **sheet.sizes}
         quiet, changing = _valid(sheet.seconds, sheet.seconds), _valid(sheet.seconds, CHANGING)

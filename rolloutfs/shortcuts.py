@@ -229,10 +229,13 @@ class Shortcuts:
                 return page
         for number in range(start, len(names) + listings.DOTS):
             offset = stream.position(number + 1)
+            told = 0
             if number < listings.DOTS:
                 which = folder.ino if number == 0 else self._tree.above(folder)
-                part = listings.dot(b"." * (number + 1), which, offset)
-                told = 0
+                part = listings.bare_folder(b"." * (number + 1), which, offset)
+            elif folder.kind is Kind.THREADS:  # of which there may be 100,000: who wants to know more asks for each
+                name = names[number - listings.DOTS]
+                part = listings.bare_folder(os.fsencode(name), listing.node(number - listings.DOTS).ino, offset)
             else:
                 position = number - listings.DOTS
                 try:

@@ -104,14 +104,16 @@ def test_requests_of_commands(ask: Ask) -> None:
 
 
 def test_requests_of_walks(ask: Ask) -> None:
-    """A walk costs two requests a folder, and nothing a file; sizes are asked for once, and names, too, but for those
-    of the threads.
+    """A walk costs two requests a folder, one more for that of a thread, and nothing a file; sizes are asked for once,
+    and names, too, but for those of the threads.
     """
     folders = 1 + 3 * 5
     first = ask("find $M/threads")
     assert first["readdir"] == 2 * folders
     assert first["getattr"] <= folders
+    assert first["lookup"] <= 1 + 3
     assert set(first) <= {"lookup", "readdir", "getattr", "statfs"}
+    assert "lookup" not in ask("find $M/threads")  # though the names of the threads are told anew
     again = ask("find $M/threads -size +1000")
     sizes = ask("find $M/threads -size +1000")
     assert again["readdir"] == sizes["readdir"] == 2

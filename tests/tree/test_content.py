@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadstore.extents import ExtentsBuilder, Source
 from threadstore.projection import Projection
+from threadstore.store import ThreadStore
 
-from rolloutfs import inodes
+from rolloutfs import content, inodes
 from rolloutfs.attributes import Attributes, Clock, Describer
 from rolloutfs.content import Announced, Contents
 from rolloutfs.fds import OpenFiles
@@ -415,6 +416,33 @@ async def test_a_file_that_is_opened_again(sample: SampleStore, plant: Plant) ->
     contents.release(again)
     contents.note(watched=False)
     assert contents.open_again(node.ino, 1) is None
+
+
+async def test_many_files_that_are_opened_again(
+    sample: SampleStore, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what was made together with a file that was opened, little is kept, and nothing at the cost of such files: of
+    more threads than we know the sizes of, each is opened again, and its size told, without computing anything.
+    """
+    monkeypatch.setattr(content, "KNOWN", 4)
+    monkeypatch.setattr(content, "OUTLINED", 4)
+    monkeypatch.setattr(content, "PROJECTIONS", 30 * 2048)
+    monkeypatch.setattr(content, "BESIDE", 8 * 2048)
+    threads = [sample.add(number, f"hello {number}") for number in range(16)]
+    planted = plant()
+    contents = planted.contents
+    contents.note(watched=True)
+    paths = [f"threads/{thread}/effective_history.jsonl" for thread in threads]
+    before = [await planted.read(path) for path in paths]
+    for name in ("project", "project_all", "outlines"):
+        monkeypatch.delattr(ThreadStore, name)
+    for path, text in zip(paths, before, strict=True):
+        node = planted.walk(path)
+        assert (await contents.measure(node.ino, node)).size == len(text)
+        handle = contents.open_again(node.ino, 1)
+        assert handle is not None
+        assert contents.read(handle, 0, 1 << 20) == text
+        contents.release(handle)
 
 
 async def test_a_change_while_a_file_is_opened(
