@@ -211,6 +211,12 @@ class Describer:
         times = self._clock.of_thread(thread)
         return Sheet(base, times, self.patience.seconds(times[0]), self._contents.sizes(thread, base, times))
 
+    def sized(self, node: Node, size: int) -> Attributes:
+        """Of a derived file of which the size in bytes is known. KeyError when the thread is gone."""
+        told = Announced(size, *self._clock.of_thread(node.thread))
+        self._contents.tell(node.ino, told)
+        return self._made(node.ino, node, told)
+
     def exact(self, node: Node) -> Attributes:
         """Of a folder of a thread, or a link that follows from the thread alone."""
         return self._exact(self._contents.inode(node), node, None)

@@ -34,6 +34,7 @@ from typing import Final, NamedTuple
 import trio
 from threadstore.errors import StoreError
 from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
+from threadstore.store import SELECTION
 
 from rolloutfs import freshness, inodes
 from rolloutfs.backing import Backings
@@ -173,6 +174,8 @@ class Contents:
         #: Digests of the signatures of what was opened. Those of threads are settled while the store is watched, until
         #: something happens to it: the kernel needn't be told anything when they are opened again.
         self._opened = Marks()
+        #: One more than the sizes of files that the kernel asks for again and again, settled in the same way.
+        self._sizes = Marks()
         self._asked: Recent[str, float] = Recent(KNOWN)  # when the index was asked for a thread (s, monotonic)
         self._retries: Recent[tuple[int, int], float] = Recent(256)
         self._heirs = Heirs()
@@ -324,14 +327,30 @@ class Contents:
             known = self._known.get(ino)
             outline = None if outlines is None else outlines.get(view)
             if known is not None and holds(known.projection.basis):
-                sizes[slot] = known.size
+                sizes[slot], basis = known.size, known.projection.basis
             elif outline is not None and holds(outline.basis):
-                sizes[slot] = outline.size
+                sizes[slot], basis = outline.size, outline.basis
             else:
                 continue
             self._announced.drop(ino)
+            if view in SELECTION:
+                self._settle_size(ino, sizes[slot], lasts=self._stays(thread, basis))
         self._together.put(base, (sizes, times))
         return sizes
+
+    def size_at_hand(self, node: Node) -> int | None:
+        """The size in bytes of a derived file that nobody has open, if nothing has happened since it was told; else
+        None.
+        """
+        if self._unchanged is None or node.ino in self._open or not self.is_steady(node):
+            return None
+        more = self._sizes.settled(node.ino)
+        return more - 1 if more else None
+
+    def _settle_size(self, ino: int, size: int, *, lasts: bool) -> None:
+        if lasts and self._unchanged is not None:
+            self._sizes.put(ino, size + 1)
+            self._sizes.settle(ino, self._sizes.age)
 
     def _told(self, ino: int) -> Announced | None:
         """What the kernel was told last, alone or with other files of its thread."""
@@ -347,6 +366,8 @@ class Contents:
         mode = version.mode if node.kind is Kind.STORE_FILE and isinstance(version, Plain) else 0o400
         told = Announced(size, *self._times(node, version), mode)
         self._announced.put(ino, told)
+        if node.view in SELECTION:
+            self._settle_size(ino, size, lasts=self._is_told_of(node, version))
         return told
 
     def tell(self, ino: int, told: Announced) -> None:
@@ -468,11 +489,15 @@ class Contents:
         tells of. Not so where a database was written just now, or lies elsewhere: it may say another name, and select
         another log.
         """
-        if node.kind is not Kind.VIEW or not isinstance(version, Derived) or not version.projection.basis:
+        if node.kind is not Kind.VIEW or not isinstance(version, Derived):
             return False
-        if node.thread in self._engine.store.reverted():
+        return self._stays(node.thread, version.projection.basis)
+
+    def _stays(self, thread: str, basis: tuple[Basis, ...]) -> bool:
+        """The same of a derived file that was made from these."""
+        if not basis or thread in self._engine.store.reverted():
             return False
-        return all(one.mtime_ns >= 0 and not one.path.startswith("/") for one in version.projection.basis)
+        return all(one.mtime_ns >= 0 and not one.path.startswith("/") for one in basis)
 
     def _numbered(self, ino: int, state: _Open) -> int:
         number, self._next_handle = self._next_handle, self._next_handle + 1
@@ -758,6 +783,7 @@ class Contents:
         """
         self._unchanged = Recent(KNOWN) if watched else None
         self._opened.disturb()
+        self._sizes.disturb()
 
     def forget(self, thread: str) -> None:
         """Make everything about a thread anew when it is asked for."""

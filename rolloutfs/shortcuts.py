@@ -134,6 +134,9 @@ class Shortcuts:
             entry = self._packed(kept, node, self._describer.exact(node))
         elif entry is None and self._is_in(kept.sheet, node):
             entry = self._packed(kept, node)
+        elif entry is None and node.kind is Kind.VIEW:
+            size = self._contents.size_at_hand(node)
+            entry = None if size is None else self._packed(kept, node, self._describer.sized(node, size))
         return entry
 
     def _is_in(self, sheet: Sheet | None, node: Node) -> bool:

@@ -445,6 +445,29 @@ async def test_many_files_that_are_opened_again(
         contents.release(handle)
 
 
+async def test_the_size_of_a_file_that_may_be_called_otherwise(sample: SampleStore, plant: Plant) -> None:
+    """What the kernel asks for each second is known by a few bytes, until something happens or somebody opens it."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    contents, node = planted.contents, planted.walk(f"threads/{thread}/thread.json")
+    told = await contents.measure(node.ino, node)
+    assert contents.size_at_hand(node) is None  # nobody tells of changes
+    contents.note(watched=True)
+    assert contents.size_at_hand(node) is None
+    await contents.measure(node.ino, node)
+    assert contents.size_at_hand(node) == told.size == len(await planted.read(f"threads/{thread}/thread.json"))
+    handle = await planted.open(f"threads/{thread}/thread.json")
+    assert contents.size_at_hand(node) is None
+    contents.release(handle)
+    assert contents.size_at_hand(node) == told.size
+    sample.append(thread, "more words")
+    contents.note(watched=True)
+    assert contents.size_at_hand(node) is None
+    assert (await contents.measure(node.ino, node)).size == contents.size_at_hand(node)
+    contents.note(watched=False)
+    assert contents.size_at_hand(node) is None
+
+
 async def test_a_change_while_a_file_is_opened(
     sample: SampleStore, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
