@@ -67,8 +67,8 @@ def report(*_):
             "idle": len(fds._idle),
             "watches": len(one._watch._folders),
             "names": len(one.tree._dynamic),
-            "files": max(len(contents._known), len(contents._announced), len(contents._opened)),
-            "projections": contents._full._total,
+            "files": max(len(contents._known), len(contents._announced)),
+            "projections": contents._full._total + contents._beside._total,
             "blocks": sys.getallocatedblocks(),
         }}, file)
     os.rename({report!r} + ".new", {report!r})
