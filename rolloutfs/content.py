@@ -220,6 +220,7 @@ class Contents:
         state = self._open.get(ino)
         if state is not None and state.frozen:
             return await self._kept(ino, state)
+        age = self._age()  # another one if something happens meanwhile
         try:
             version = await self._version(node, with_extents=state is not None)
             if state is None and ino in self._open:  # opened meanwhile
@@ -233,6 +234,8 @@ class Contents:
                 return await self._kept(ino, state)
             raise
         if state is None:
+            if node.view in SELECTION:
+                self._settle_size(ino, version.size, lasts=age == self._age() and self._is_told_of(node, version))
             return self._tell(ino, node, version, version.size)
         if not follows:
             return await self._kept(ino, state)
@@ -366,8 +369,6 @@ class Contents:
         mode = version.mode if node.kind is Kind.STORE_FILE and isinstance(version, Plain) else 0o400
         told = Announced(size, *self._times(node, version), mode)
         self._announced.put(ino, told)
-        if node.view in SELECTION:
-            self._settle_size(ino, size, lasts=self._is_told_of(node, version))
         return told
 
     def tell(self, ino: int, told: Announced) -> None:

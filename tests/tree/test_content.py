@@ -468,6 +468,26 @@ async def test_the_size_of_a_file_that_may_be_called_otherwise(sample: SampleSto
     assert contents.size_at_hand(node) is None
 
 
+async def test_a_change_while_a_size_is_made(
+    sample: SampleStore, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the size isn't relied on."""
+    thread = sample.add(1, "hello")
+    planted = plant()
+    contents, node = planted.contents, planted.walk(f"threads/{thread}/thread.json")
+    contents.note(watched=True)
+    version = contents._version
+
+    async def late(node: Node, *, with_extents: bool) -> Version:
+        made = await version(node, with_extents=with_extents)
+        contents.note(watched=True)
+        return made
+
+    monkeypatch.setattr(contents, "_version", late)
+    await contents.measure(node.ino, node)
+    assert contents.size_at_hand(node) is None
+
+
 async def test_a_change_while_a_file_is_opened(
     sample: SampleStore, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
