@@ -41,7 +41,7 @@ def _long_life(root: Path, scale: int, checkpoints: Checkpoints, *, paginated: b
 
 
 def _middling(root: Path, scale: int) -> None:
-    write_thread(root / rollout_name(THREAD), Shape(10 * MIB // scale, Checkpoints.NONE))
+    write_thread(root / rollout_name(THREAD), Shape(10_000_000 // scale, Checkpoints.NONE))
     write_thread(root / rollout_name(WARM), Shape(2 * MIB, thread=WARM, seed=7))
 
 
@@ -99,7 +99,7 @@ RECIPES = {
             "1 GiB, paginated, no checkpoint at all",
             functools.partial(_long_life, checkpoints=Checkpoints.NONE, paginated=True),
         ),
-        Recipe("middling", "10 MiB, paginated, no checkpoint at all", _middling),
+        Recipe("middling", "10 MB, paginated, no checkpoint at all", _middling),
         Recipe("zst", "the first one, compressed (zstd, level 3)", _compressed),
         Recipe("image", "one line of 512 MiB: a user's image", functools.partial(_long_line, kind=LongLine.IMAGE)),
         Recipe("output", "one line of 512 MiB: a tool's output", functools.partial(_long_line, kind=LongLine.OUTPUT)),

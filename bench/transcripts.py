@@ -1,7 +1,8 @@
-"""The first byte of `transcript.md` of a thread of 10 MiB: with and without an index, and after one more turn."""
+"""The first byte of `transcript.md` of a thread of 10 MB: with and without an index, and after one more turn."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from threadstore.projection import View
@@ -22,6 +23,7 @@ def transcript(folder: Path, settings: Settings) -> Table:
     """Opening the transcript, and what `cat` of the log takes in the same run."""
     with store_of(_STORE, folder, settings) as store:
         log = store / rollout_name(THREAD)
+        size = log.stat().st_size
         turn, other = last_turn(log), last_turn(store / rollout_name(WARM))
 
         def opened(mount: Mount, thread: str = THREAD) -> float:
@@ -47,7 +49,9 @@ def transcript(folder: Path, settings: Settings) -> Table:
                 opened(mount, WARM)
                 opened(mount)
                 _append(log, turn)
-                return opened(mount)
+                seconds = opened(mount)
+            os.truncate(log, size)
+            return seconds
 
         samples = timing.in_turns(
             settings.runs,
@@ -60,7 +64,6 @@ def transcript(folder: Path, settings: Settings) -> Table:
                 "cold": lambda: cold("--no-index"),
             },
         )
-        size = log.stat().st_size
     names = {
         "indexed": "in the index, new server",
         "grown, indexed": "one turn more than in the index, a worker process runs",
@@ -70,11 +73,8 @@ def transcript(folder: Path, settings: Settings) -> Table:
         "cat": "native: `cat` of the log",
     }
     rows = [(says, ms(samples[name]), ratio(samples[name], samples["cat"])) for name, says in names.items()]
-    text = (
-        f"{stores.RECIPES[_STORE].says}. The turn has {len(turn):,} bytes; with those of all runs the log has "
-        f"{size / 1e6:.1f} MB in the end."
-    )
-    return Table("First byte of a 10 MiB thread's transcript", text, ("", "median", "÷ cat"), rows)
+    text = f"{stores.RECIPES[_STORE].says}: {size / 1e6:.2f} MB. The turn has {len(turn):,} bytes."
+    return Table("First byte of a 10 MB thread's transcript", text, ("", "median", "÷ cat"), rows)
 
 
 def _append(log: Path, data: bytes) -> None:
