@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import zstandard
@@ -70,10 +72,13 @@ def _small(root: Path, scale: int, count: int) -> None:
     for number in range(count // scale):
         thread = uuid(5, number)
         stamp = f"2026-{number % 11 + 1:02}-{number % 27 + 1:02}T10-00-00"
-        with RolloutWriter(root / rollout_name(thread, stamp), paginated=number % 2 == 0) as out:
+        path = root / rollout_name(thread, stamp)
+        with RolloutWriter(path, paginated=number % 2 == 0) as out:
             author = Author(out, Shape(0, thread=thread, seed=0, paginated=out.paginated), _pool())
             author.begin(instructions=800)
             author.turn(rounds=1, output=900)
+        written = datetime.strptime(stamp, "%Y-%m-%dT%H-%M-%S").replace(tzinfo=UTC).timestamp()
+        os.utime(path, (written, written))  # nearly all threads of a large store have been quiet for long
 
 
 @functools.cache
