@@ -235,23 +235,25 @@ class Shortcuts:
             told = 0
             if number < listings.DOTS:
                 which = folder.ino if number == 0 else self._tree.above(folder)
-                part = listings.bare_folder(b"." * (number + 1), which, offset)
+                part = listings.bare(b"." * (number + 1), which, offset)
             elif folder.kind is Kind.THREADS:  # of which there may be 100,000: who wants to know more asks for each
-                name = names[number - listings.DOTS]
-                part = listings.bare_folder(os.fsencode(name), listing.node(number - listings.DOTS).ino, offset)
+                name = os.fsencode(names[number - listings.DOTS])
+                part = listings.bare(name, listing.node(number - listings.DOTS).ino, offset)
             else:
                 position = number - listings.DOTS
                 try:
                     node = listing.node(position)
                     if node.kind is not kind or node.thread != thread:
                         kept, kind, thread = self._answers.of(node), node.kind, node.thread
-                    entry = kept.packed.get(node.ino)
-                    if entry is None:
-                        entry = self._packed(kept, node)
+                    entry = None if self._is_open(node) else kept.packed.get(node.ino) or self._packed(kept, node)
                 except (OSError, KeyError):  # gone since the snapshot
                     continue
-                told = int.from_bytes(entry[:8], "little")
-                part = listings.directory_entry(os.fsencode(names[position]), told, offset, entry)
+                name = os.fsencode(names[position])
+                if entry is None:  # its number may be about to change: a look-up finds that out
+                    part = listings.bare(name, self._contents.inode(node), offset, listings.FILE)
+                else:
+                    told = int.from_bytes(entry[:8], "little")
+                    part = listings.directory_entry(name, told, offset, entry)
             size -= len(part)
             if size < 0:
                 break
@@ -293,6 +295,8 @@ class Shortcuts:
         own, base = self._answers.own(folder.thread), folder.ino & ~0xFF
         try:
             node = listing.node(1)
+            if self._is_open(node):
+                return None
             entry = own.packed.get(node.ino) or self._packed(own, node)
             sheet = self._sheet(folder.thread, base)
         except (OSError, KeyError):  # gone since the snapshot
@@ -306,6 +310,9 @@ class Shortcuts:
         self._tree.remember(node)
         self._notices.told_all((base | CURRENT, told))
         return page
+
+    def _is_open(self, node: Node) -> bool:
+        return self._contents.is_open(self._contents.inode(node))
 
     def _sheet(self, thread: str, base: int) -> Sheet:
         own = self._answers.own(thread)
