@@ -27,7 +27,8 @@ from rolloutfs.listings import Layout, Stream, Streams
 from rolloutfs.lru import Recent
 from rolloutfs.nodes import OF_TURNS, TURN_FOLDERS, Kind, Listing, Node, needs_links
 from rolloutfs.notices import Notices
-from rolloutfs.slots import CURRENT, TURNS, VIEW_SLOTS
+from rolloutfs.numbered import Numbered
+from rolloutfs.slots import CURRENT, LINKED_SLOTS, TURNS, VIEW_SLOTS
 from rolloutfs.strays import is_stray
 from rolloutfs.tree import Tree
 
@@ -36,7 +37,8 @@ _READ: Final = frozenset({Kind.VIEW, Kind.ROLLOUT, Kind.STORE_FILE})  # what is 
 _OF_THREAD: Final = frozenset({Kind.THREAD, Kind.ROLLOUTS, Kind.LINEAGE, Kind.FORKS, Kind.AGENTS})
 _LIVELY: Final = 1024  # threads of which it is remembered when they changed
 _NONE: Final = frozenset[int]()
-_LINKED: Final = 50_000  # folders whose names follow from links that the kernel may keep the names of
+_LINKED: Final = 200_000  # threads that the kernel may keep names of which follow from links, 16 bytes each
+_BITS: Final = {slot: 1 << number for number, slot in enumerate(LINKED_SLOTS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ class Looking(Protocol):
 
 
 class Shortcuts:
-    """A `gate.Folders`. Invariant: `_linked` has every folder whose names follow from links and may be the kernel's;
-    they hold for the version `_links_version` of the store.
+    """A `gate.Folders`. Invariant: `_linked` has every folder whose names follow from links and may be the kernel's, as
+    bits of `_BITS` by the number of its thread's folder; they hold for the version `_links_version` of the store.
     """
 
     def __init__(self, parts: Parts, looking: Looking) -> None:
@@ -79,7 +81,7 @@ class Shortcuts:
         self._looking = looking
         self._streams = Streams()
         self._stirred: Recent[str, float] = Recent(_LIVELY)  # when a thread last changed (s, monotonic)
-        self._linked: dict[int, None] = {}
+        self._linked = Numbered[int]()
         self._links_version = 0
         self._keeps_names = False
         self._uid, self._gid = os.getuid(), os.getgid()
@@ -338,11 +340,10 @@ class Shortcuts:
         if not is_kept or self._is_lively(folder):
             drop_names(folder.ino)
         elif folder.kind in listings.LINKED:
-            self._linked[folder.ino] = None
+            base = folder.ino & ~0xFF
+            self._linked.put(base, (self._linked.get(base) or 0) | _BITS[folder.ino & 0xFF])
             if len(self._linked) > _LINKED:
-                oldest = next(iter(self._linked))
-                del self._linked[oldest]
-                drop_names(oldest)
+                self._drop_linked()
 
     def _is_lively(self, folder: Node) -> bool:
         """True for a folder of a thread that is being written to. Who lists it asks us, so that what comes with the
@@ -400,13 +401,18 @@ class Shortcuts:
         """If rollouts came or went, names of links between threads may be different."""
         if self._links_version != self._engine.store.version:
             self._links_version = self._engine.store.version
-            for ino in self._linked:
-                drop_names(ino)
-            self._linked.clear()
+            self._drop_linked()
+
+    def _drop_linked(self) -> None:
+        for base, bits in self._linked.items():
+            for slot, bit in _BITS.items():
+                if bits & bit:
+                    drop_names(base | slot)
+        self._linked = Numbered()
 
     def forget_names(self) -> None:
         """Nobody will tell of changes any more: make the kernel forget all names that it may have kept."""
         if self._keeps_names:
-            self._linked.clear()
+            self._linked = Numbered()
             for thread in self._engine.store.thread_ids():
                 self.drop_names(thread)

@@ -156,6 +156,41 @@ def _entries(page: bytes) -> dict[str, tuple[int, int, int]]:
     return found
 
 
+async def test_names_that_follow_from_links(
+    sample: SampleStore, operating: Operating, told: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel forgets those that it may have when a thread comes, and all of them when there are too many."""
+    dropped: list[int] = []
+    monkeypatch.setattr(shortcuts, "drop_names", dropped.append)
+    monkeypatch.setattr(shortcuts, "_LINKED", 2)
+    threads = [sample.add(number, "hello") for number in range(1, 4)]
+    for thread in threads:
+        os.utime(sample.path(thread), OLD)
+    mounted = operating(read_only=True)
+    links = mounted._engine.store.links(threads[0])
+
+    def walk(thread: str) -> list[int]:
+        folder = mounted.tree.folder(thread)
+        lineage = mounted.tree.lookup(folder, "lineage", links)
+        linked = [lineage, *(mounted.tree.lookup(lineage, name, links) for name in ("forks", "agents"))]
+        for node in (folder, *linked):
+            at, serial = 0, mounted.shortcuts._streams._last + 1
+            while page := mounted.shortcuts.list_now(node.ino, at, ROOM):
+                at = (serial << 32) + at % (1 << 32) + _count(page)
+        return [node.ino for node in linked]
+
+    first = walk(threads[0])
+    assert dropped == []
+    new = sample.add(9, "more")
+    os.utime(sample.path(new), OLD)
+    mounted.look(mounted.tree.folder(threads[0]).ino)
+    assert {*first} <= {*dropped}
+    dropped.clear()
+    kept = [walk(thread) for thread in threads]
+    assert sorted(dropped) == sorted([*kept[0], *kept[1], kept[2][0]])
+    assert told
+
+
 async def test_a_short_answer(sample: SampleStore, operating: Operating, told: list[int]) -> None:
     """A folder that has no room in one answer is told in several, each name once."""
     thread = sample.add(1, "hello")
