@@ -251,7 +251,6 @@ def index_command(store: str | None, other_store: str | None, as_json: bool) -> 
     finish(run)
 
 
-_STORE = click.option("--store", metavar="STORE", help="The store; $CODEX_HOME or ~/.codex unless it is given.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 _NUMBERS = {"ignore_unknown_options": True}  # so that -1 is a turn
 
@@ -261,7 +260,7 @@ _NUMBERS = {"ignore_unknown_options": True}  # so that -1 is a turn
 )
 @click.argument("thread", shell_complete=complete_thread)
 @click.argument("words", nargs=-1, metavar="[latest | through TURN | before TURN]")
-@_STORE
+@questions.STORE
 @_DRY_RUN
 def fork_command(thread: str, words: tuple[str, ...], store: str | None, dry_run: bool) -> None:
     """Make a new thread from THREAD (an id, a name, a path: see rolloutfs --help) and print the answer, JSON on one
@@ -280,7 +279,7 @@ def fork_command(thread: str, words: tuple[str, ...], store: str | None, dry_run
 )
 @click.argument("thread", shell_complete=complete_thread)
 @click.argument("words", nargs=-1, required=True, metavar="before TURN | undo")
-@_STORE
+@questions.STORE
 @_DRY_RUN
 def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_run: bool) -> None:
     """Let THREAD (an id, a name, a path: see rolloutfs --help) go on from before a turn, and print the answer, JSON on
@@ -298,7 +297,7 @@ def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_r
 @click.argument("file", required=False, type=click.File("rb"))
 @click.option("--recent", is_flag=True, help="No summary: keep only the newest messages of the user.")
 @click.option("--auto", is_flag=True, help="Let the summarizer of config.toml write the summary.")
-@_STORE
+@questions.STORE
 @_DRY_RUN
 def compact_command(
     thread: str, file: IO[bytes] | None, recent: bool, auto: bool, store: str | None, dry_run: bool
@@ -330,7 +329,7 @@ _NOW = click.option("--now", is_flag=True, help="Run what systemctl is to be tol
 
 
 @service_group.command("install", epilog=_SERVICE, short_help="Write the units.")
-@_STORE
+@click.option("--store", metavar="STORE", help="The store; $CODEX_HOME or ~/.codex unless it is given.")
 @click.option("--mountpoint", metavar="DIR", help="Where the tree appears; ~/threads unless it is given.")
 @_NOW
 def install_command(store: str | None, mountpoint: str | None, now: bool) -> None:

@@ -326,6 +326,9 @@ class Contents:
         for slot, view in VIEW_SLOTS.items():
             ino = base | slot
             if ino in self._open or ino in self._highest or ino in self._epochs:
+                before = self._told(ino)
+                if before is not None:  # which is about to be forgotten otherwise
+                    self._announced.put(ino, before)
                 continue
             known = self._known.get(ino)
             outline = None if outlines is None else outlines.get(view)

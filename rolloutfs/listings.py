@@ -31,7 +31,7 @@ _SHIFT: Final = 32  # bits of a position in a listing
 _POSITION: Final = (1 << _SHIFT) - 1
 _SERIALS: Final = 1 << 30  # a position must be positive for lseek(2)
 _BLANK: Final = bytes(128)
-_DIRECTORY: Final = 4  # DT_DIR
+FOLDER, FILE = 4, 8  # DT_DIR, DT_REG
 
 #: Whose names follow from the rollouts of one thread and from the links between threads, of which events tell.
 KEPT: Final = frozenset({Kind.THREAD, Kind.ROLLOUTS, Kind.LINEAGE, Kind.FORKS, Kind.AGENTS})
@@ -115,11 +115,11 @@ def directory_entry(name: bytes, ino: int, offset: int, entry: bytes) -> bytes:
     return b"".join((entry, _DIRENT.pack(ino, offset, len(name), kind), name, _BLANK[: -len(name) % 8]))
 
 
-def bare_folder(name: bytes, ino: int, offset: int) -> bytes:
-    """A folder without attributes: the kernel knows them, as of "." and "..", or asks when it needs them. What it knows
+def bare(name: bytes, ino: int, offset: int, kind: int = FOLDER) -> bytes:
+    """A name without attributes: the kernel knows them, as of "." and "..", or asks when it needs them. What it knows
     stays.
     """
-    return b"".join((_BLANK, _DIRENT.pack(ino, offset, len(name), _DIRECTORY), name, _BLANK[: -len(name) % 8]))
+    return b"".join((_BLANK, _DIRENT.pack(ino, offset, len(name), kind), name, _BLANK[: -len(name) % 8]))
 
 
 class Layout:
@@ -132,7 +132,7 @@ class Layout:
         self.slots = tuple(row.slot for row in rows)
         self._links = links
         self._rows: list[tuple[int, bool, bytes, bytes]] = []
-        form = ["=", *(f"128xQQ{len(_tail(name, _DIRECTORY))}s" for name in (b".", b".."))]
+        form = ["=", *(f"128xQQ{len(_tail(name, FOLDER))}s" for name in (b".", b".."))]
         for row in rows:
             mode, nlink = attributes.form(row.kind)
             tail = _tail(os.fsencode(row.name), mode >> 12)
@@ -142,7 +142,7 @@ class Layout:
         self.size = self._struct.size
 
     def page(self, stream: Stream, above: int, sheet: Sheet, more: Mapping[int, int]) -> bytes:
-        """All of a folder with these attributes, as `directory_entry` and `bare_folder` would give it name by name.
+        """All of a folder with these attributes, as `directory_entry` and `bare` would give it name by name.
         `above` is the number of the folder that it is in; `more` are sizes that the sheet doesn't have.
         """
         at, base, sizes = stream.position(0), sheet.base, {**self._links, **more, **sheet.sizes}
@@ -174,4 +174,4 @@ def _tail(name: bytes, kind: int) -> bytes:
     return _NAME.pack(len(name), kind) + name + _BLANK[: -len(name) % 8]
 
 
-_DOT, _DOTS = _tail(b".", _DIRECTORY), _tail(b"..", _DIRECTORY)
+_DOT, _DOTS = _tail(b".", FOLDER), _tail(b"..", FOLDER)

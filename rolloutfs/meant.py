@@ -52,16 +52,19 @@ class UnnamedError(MountError):
 
 
 def store_of(store: str | None, wanted: str | None, *, is_changed: bool = False) -> str:
-    """The store that is meant: the one that is given, that of the mount into which `wanted` leads (None: in which this
-    is), else the default one. Raises MountError where it is to be changed and that mount is read-only.
+    """The store that is meant: the one that is given, that of the mount into which the path `wanted` leads, that of the
+    mount in which this is, else the default one. Raises MountError where it is to be changed and that mount is
+    read-only.
     """
     if store:
         return store
-    place = places.of("." if wanted is None else wanted)
-    if place is not None and place.is_read_only and is_changed:
-        told = f"{harmless(place.mountpoint)} is mounted read-only. To change what it shows, say so: --store"
-        raise MountError(f"{told} {shell_word(place.store)}", Exit.REFUSED)
-    return default_store() if place is None else place.store
+    mount = (places.mount_of(wanted) if wanted else None) or places.mount_of(".")
+    if mount is None or mount.store is None:
+        return default_store()
+    if mount.is_read_only and is_changed:
+        told = f"{harmless(mount.mountpoint)} is mounted read-only. To change what it shows, say so: --store"
+        raise MountError(f"{told} {shell_word(mount.store)}", Exit.REFUSED)
+    return mount.store
 
 
 def find(store: ThreadStore, wanted: str | None) -> str:

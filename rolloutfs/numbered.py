@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterator
 from itertools import compress
 from typing import Generic, TypeVar
 
@@ -48,6 +49,13 @@ class Numbered(Generic[V]):
         self._recent[number] = value
         if len(self._recent) > RECENT + len(self._values) // _PART:
             self._merge()
+
+    def items(self) -> Iterator[tuple[int, V]]:
+        """All numbers with their values, in no order; nothing may be changed meanwhile."""
+        yield from self._recent.items()
+        for number, value in zip(self._numbers, self._values, strict=True):
+            if value is not None:
+                yield number, value
 
     def drop(self, number: int) -> None:
         """Forget a number if it is there."""

@@ -207,7 +207,9 @@ class Operations(Refusing):
                 if node.kind is not kind or node.thread != thread:
                     kept, kind, thread = self._answers.of(node), node.kind, node.thread
                 entry = kept.entries.get(node.ino)
-                if entry is None or not entry.attr_timeout:
+                if self.contents.is_open(self.contents.inode(node)):  # its number may be about to change
+                    entry = self._entry(self._describer.glance(node)._replace(entry_seconds=0.0))
+                elif entry is None or not entry.attr_timeout:
                     entry = self._noted(kept, node, self._describer.glance(node))
             except (OSError, KeyError):  # gone since the snapshot
                 continue

@@ -8,7 +8,9 @@ from rolloutfs.completing import complete_thread
 from rolloutfs.errors import Exit
 from rolloutfs.invocation import answer, default_store
 
-STORE = click.option("--store", metavar="STORE", help="The store; $CODEX_HOME or ~/.codex unless it is given.")
+STORE = click.option(
+    "--store", metavar="STORE", help="The store; without it that of the mount this is in, $CODEX_HOME, ~/.codex."
+)
 _COUNT = click.option(
     "-n",
     "count",
@@ -69,8 +71,9 @@ def search_command(
 
     def run() -> Exit | None:
         from rolloutfs.commands.search import search
+        from rolloutfs.meant import store_of
 
-        search(store or default_store(), words, count, as_json=as_json, mask=mask_secrets)
+        search(store_of(store, None), words, count, as_json=as_json, mask=mask_secrets)
         return None
 
     answer(run)
@@ -103,8 +106,9 @@ def ls_command(store: str | None, count: int, everything: bool, archived: bool, 
 
     def run() -> Exit | None:
         from rolloutfs.commands.ls import ls
+        from rolloutfs.meant import store_of
 
-        ls(store or default_store(), count, everything=everything, archived=archived, as_json=as_json)
+        ls(store_of(store, None), count, everything=everything, archived=archived, as_json=as_json)
         return None
 
     answer(run)
@@ -127,11 +131,13 @@ such thread, or several; 9 the file can't be given.
 
 @click.command("show", epilog=_SHOW, short_help="Print a file of a thread.")
 @click.argument("thread", shell_complete=complete_thread)
-@click.argument("file", default="thread.json")
+@click.argument("file", required=False)
 @STORE
 @_MASK
-def show_command(thread: str, file: str, store: str | None, mask_secrets: bool | None) -> None:
-    """Print FILE of THREAD (an id, a name, a path: see rolloutfs --help), byte for byte as a mount has it."""
+def show_command(thread: str, file: str | None, store: str | None, mask_secrets: bool | None) -> None:
+    """Print FILE of THREAD (an id, a name, a path: see rolloutfs --help), byte for byte as a mount has it. Without FILE
+    it is the file to which the path of THREAD leads, else thread.json.
+    """
 
     def run() -> Exit | None:
         from rolloutfs.commands.show import show
@@ -243,8 +249,9 @@ def check_command(store: str | None, as_json: bool) -> None:
 
     def run() -> Exit | None:
         from rolloutfs.commands.check import check
+        from rolloutfs.meant import store_of
 
-        return check(store or default_store(), as_json=as_json)
+        return check(store_of(store, None), as_json=as_json)
 
     answer(run)
 

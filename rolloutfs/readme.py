@@ -10,7 +10,8 @@ _HEAD = """\
 # Your agent's threads, as files
 
 Made by rolloutfs {version}. Reading changes nothing in the store. Only three files of a thread take requests (below).
-Everything is computed from the rollout files when it is read; there is no copy that could be stale.
+Everything is computed from the rollout files when it is read. Only `stats.json`, `problems.jsonl` and `lineage.mmd` of
+the whole store may be older: by 20 times what computing them takes, which without an index may be a minute.
 
     ls threads                                          every thread, archived ones and sub-agents too
     ls -t recent; ls by-date/2026/11                    those that a person started, by what they are about
@@ -138,6 +139,7 @@ yourself: Python's open(…).write(…) without close, or with, hides the error.
     echo 'dry-run before -1' > revert   any request, told but not done; (printf 'dry-run '; cat ~/summary.md) > compact
     jq -r .thread_id fork               the answer to the last request for the thread
     codex resume "$(jq -r .thread_id fork)"     goes on with the fork; with CODEX_HOME set if the store isn't ~/.codex
+    find .. -name dropped.md            threads of which reverts dropped something
     less dropped.md                     what reverts dropped; of these turns undo brings back those of the last revert
     exec 3<>fork; echo latest >&3; jq . <&3              the answer to this one, whatever others do
     getfattr -n user.rolloutfs.error --only-values fork  why the last one that came to nothing did; no such attribute

@@ -27,7 +27,8 @@ from rolloutfs.listings import Layout, Stream, Streams
 from rolloutfs.lru import Recent
 from rolloutfs.nodes import OF_TURNS, TURN_FOLDERS, Kind, Listing, Node, needs_links
 from rolloutfs.notices import Notices
-from rolloutfs.slots import CURRENT, TURNS, VIEW_SLOTS
+from rolloutfs.numbered import Numbered
+from rolloutfs.slots import CURRENT, LINKED_SLOTS, TURNS, VIEW_SLOTS
 from rolloutfs.strays import is_stray
 from rolloutfs.tree import Tree
 
@@ -36,7 +37,8 @@ _READ: Final = frozenset({Kind.VIEW, Kind.ROLLOUT, Kind.STORE_FILE})  # what is 
 _OF_THREAD: Final = frozenset({Kind.THREAD, Kind.ROLLOUTS, Kind.LINEAGE, Kind.FORKS, Kind.AGENTS})
 _LIVELY: Final = 1024  # threads of which it is remembered when they changed
 _NONE: Final = frozenset[int]()
-_LINKED: Final = 50_000  # folders whose names follow from links that the kernel may keep the names of
+_LINKED: Final = 200_000  # threads that the kernel may keep names of which follow from links, 16 bytes each
+_BITS: Final = {slot: 1 << number for number, slot in enumerate(LINKED_SLOTS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ class Looking(Protocol):
 
 
 class Shortcuts:
-    """A `gate.Folders`. Invariant: `_linked` has every folder whose names follow from links and may be the kernel's;
-    they hold for the version `_links_version` of the store.
+    """A `gate.Folders`. Invariant: `_linked` has every folder whose names follow from links and may be the kernel's, as
+    bits of `_BITS` by the number of its thread's folder; they hold for the version `_links_version` of the store.
     """
 
     def __init__(self, parts: Parts, looking: Looking) -> None:
@@ -79,7 +81,7 @@ class Shortcuts:
         self._looking = looking
         self._streams = Streams()
         self._stirred: Recent[str, float] = Recent(_LIVELY)  # when a thread last changed (s, monotonic)
-        self._linked: dict[int, None] = {}
+        self._linked = Numbered[int]()
         self._links_version = 0
         self._keeps_names = False
         self._uid, self._gid = os.getuid(), os.getgid()
@@ -235,23 +237,25 @@ class Shortcuts:
             told = 0
             if number < listings.DOTS:
                 which = folder.ino if number == 0 else self._tree.above(folder)
-                part = listings.bare_folder(b"." * (number + 1), which, offset)
+                part = listings.bare(b"." * (number + 1), which, offset)
             elif folder.kind is Kind.THREADS:  # of which there may be 100,000: who wants to know more asks for each
-                name = names[number - listings.DOTS]
-                part = listings.bare_folder(os.fsencode(name), listing.node(number - listings.DOTS).ino, offset)
+                name = os.fsencode(names[number - listings.DOTS])
+                part = listings.bare(name, listing.node(number - listings.DOTS).ino, offset)
             else:
                 position = number - listings.DOTS
                 try:
                     node = listing.node(position)
                     if node.kind is not kind or node.thread != thread:
                         kept, kind, thread = self._answers.of(node), node.kind, node.thread
-                    entry = kept.packed.get(node.ino)
-                    if entry is None:
-                        entry = self._packed(kept, node)
+                    entry = None if self._is_open(node) else kept.packed.get(node.ino) or self._packed(kept, node)
                 except (OSError, KeyError):  # gone since the snapshot
                     continue
-                told = int.from_bytes(entry[:8], "little")
-                part = listings.directory_entry(os.fsencode(names[position]), told, offset, entry)
+                name = os.fsencode(names[position])
+                if entry is None:  # its number may be about to change: a look-up finds that out
+                    part = listings.bare(name, self._contents.inode(node), offset, listings.FILE)
+                else:
+                    told = int.from_bytes(entry[:8], "little")
+                    part = listings.directory_entry(name, told, offset, entry)
             size -= len(part)
             if size < 0:
                 break
@@ -293,6 +297,8 @@ class Shortcuts:
         own, base = self._answers.own(folder.thread), folder.ino & ~0xFF
         try:
             node = listing.node(1)
+            if self._is_open(node):
+                return None
             entry = own.packed.get(node.ino) or self._packed(own, node)
             sheet = self._sheet(folder.thread, base)
         except (OSError, KeyError):  # gone since the snapshot
@@ -306,6 +312,9 @@ class Shortcuts:
         self._tree.remember(node)
         self._notices.told_all((base | CURRENT, told))
         return page
+
+    def _is_open(self, node: Node) -> bool:
+        return self._contents.is_open(self._contents.inode(node))
 
     def _sheet(self, thread: str, base: int) -> Sheet:
         own = self._answers.own(thread)
@@ -331,11 +340,10 @@ class Shortcuts:
         if not is_kept or self._is_lively(folder):
             drop_names(folder.ino)
         elif folder.kind in listings.LINKED:
-            self._linked[folder.ino] = None
+            base = folder.ino & ~0xFF
+            self._linked.put(base, (self._linked.get(base) or 0) | _BITS[folder.ino & 0xFF])
             if len(self._linked) > _LINKED:
-                oldest = next(iter(self._linked))
-                del self._linked[oldest]
-                drop_names(oldest)
+                self._drop_linked()
 
     def _is_lively(self, folder: Node) -> bool:
         """True for a folder of a thread that is being written to. Who lists it asks us, so that what comes with the
@@ -393,13 +401,18 @@ class Shortcuts:
         """If rollouts came or went, names of links between threads may be different."""
         if self._links_version != self._engine.store.version:
             self._links_version = self._engine.store.version
-            for ino in self._linked:
-                drop_names(ino)
-            self._linked.clear()
+            self._drop_linked()
+
+    def _drop_linked(self) -> None:
+        for base, bits in self._linked.items():
+            for slot, bit in _BITS.items():
+                if bits & bit:
+                    drop_names(base | slot)
+        self._linked = Numbered()
 
     def forget_names(self) -> None:
         """Nobody will tell of changes any more: make the kernel forget all names that it may have kept."""
         if self._keeps_names:
-            self._linked.clear()
+            self._linked = Numbered()
             for thread in self._engine.store.thread_ids():
                 self.drop_names(thread)

@@ -8,6 +8,7 @@ import sys
 from threadstore.projection import View
 from threadstore.store import ThreadStore
 
+from rolloutfs import places
 from rolloutfs.commands.opened import opened
 from rolloutfs.errors import Exit, MountError, UnprintableError
 from rolloutfs.fds import OpenFiles
@@ -20,10 +21,13 @@ _PIECE = 1 << 20  # bytes read at once
 _ATTEMPTS = 3  # at a log that is being replaced
 
 
-def show(store: str, wanted: str, file: str, *, mask: bool | None = None) -> None:
-    """Write the content to stdout, with secrets masked in a file for people if `mask` or the settings say so. Raises
-    MountError, OSError.
+def show(store: str, wanted: str, file: str | None, *, mask: bool | None = None) -> None:
+    """Write the content to stdout, with secrets masked in a file for people if `mask` or the settings say so. Without
+    `file` it is that to which the path `wanted` leads. Raises MountError, OSError.
     """
+    if file is None:
+        place = places.of(wanted)
+        file = (place.below if place is not None else "") or View.THREAD.value
     view = next((view for view in View if view.value == file.removeprefix("lineage/")), None)
     if view is None:
         names = ", ".join(view.value for view in View)

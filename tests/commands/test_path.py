@@ -228,3 +228,25 @@ def test_status_of_the_index(lab: Lab) -> None:
     path.write_bytes(b"x" * 100)
     assert (told()["bytes"], told()["threads"]) == (100, None)
     assert "can't be read" in lab.run("status", "--store", lab.sample.root).stdout
+
+
+def test_inside_a_mount(lab: Lab, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anywhere in a mount its store is the one that is asked, and a path may lead to the file that is wanted."""
+    thread = lab.sample.add(1, "one")
+    say(lab.sample, thread, "one")
+    lab.mount("--read-only")
+    link = next((lab.mountpoint / "by-name").glob("one*")).name
+    with monkeypatch.context() as inside:
+        inside.chdir(lab.mountpoint)
+        assert thread[:8] in ask("ls").out
+        assert ask("log", "one").rows()[-1].endswith("one")
+        assert ask("check").out == "1 thread, 0 problems.\n"
+        turns = (lab.thread(thread) / "turns.jsonl").read_text()
+        assert ask("show", f"by-name/{link}/turns.jsonl").out == turns
+        assert ask("show", f"threads/{thread}/lineage/lineage.json").out == ask("show", "one", "lineage.json").out
+        assert ask("show", f"by-name/{link}").out == ask("show", thread, "thread.json").out
+        assert "no file 'fork'" in ask("show", f"by-name/{link}/fork", code=2).err
+        assert "There is no thread 'by-name/nobody'" in ask("log", "by-name/nobody", code=8).err
+        assert "is mounted read-only" in ask("fork", "one", "latest", code=8).err
+        inside.chdir(lab.thread(thread))
+        assert ask("show", "turns.jsonl").out == turns

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,21 @@ def test_every_line_at_full_speed(lab: Lab, threads: list[str]) -> None:
             reader.join(DEADLINE)
     assert [f'"line {number}"'.encode() in one for number, one in enumerate(seen[1:])] == [True] * len(lines)
     assert seen[1:] == followed.read_bytes().splitlines(keepends=True)[1 : 1 + len(lines)]
+
+
+@pytest.mark.parametrize("options", [(), ("--read-only",)])
+def test_a_listing_while_somebody_holds_the_old_content(options: tuple[str, ...], lab: Lab) -> None:
+    """`tail -f` in one window, a revert and `ls -l` in another one: the size is that of the new content."""
+    lab.edits = True
+    thread = lab.sample.add(1, "hello")
+    lab.mount("--no-index", *options)
+    shown = lab.thread(thread) / "transcript.md"
+    for number in range(12):
+        with shown.open("rb") as held:
+            before = held.read()
+            lab.sample.replace(thread, "other words " * (number + 1))
+            for entry in os.scandir(shown.parent):
+                entry.stat(follow_symlinks=False)
+            time.sleep(0.2)
+            size = shown.stat().st_size
+            assert size == len(shown.read_bytes()) != len(before)

@@ -167,6 +167,7 @@ def test_a_mapping_of_numbers(steps: list[tuple[int, int | None]], recent: int) 
         assert [mapping.get(number << 58) for number in range(61)] == [
             expected.get(number << 58) for number in range(61)
         ]
+        assert dict(mapping.items()) == expected
 
 
 def test_a_mapping_of_very_many_numbers_is_small() -> None:

@@ -468,6 +468,23 @@ async def test_the_size_of_a_file_that_may_be_called_otherwise(sample: SampleSto
     assert contents.size_at_hand(node) is None
 
 
+async def test_what_was_told_of_an_open_file_is_remembered(sample: SampleStore, plant: Plant) -> None:
+    """A listing of its folder, which tells of the other files, doesn't forget its times."""
+    thread, planted, node, handle = await held(sample, plant)
+    contents, base = planted.contents, node.ino & ~0xFF
+    contents.release(handle)
+    for one in planted.tree.views(thread):
+        await contents.measure(one.ino, one)
+    contents.sizes(thread, base, (1, 2))
+    handle = await planted.open(f"threads/{thread}/effective_history.jsonl")
+    before = contents.announced(node.ino)
+    assert before is not None
+    assert before.mtime_ns == 1
+    assert node.ino & 0xFF not in contents.sizes(thread, base, (3, 4))
+    assert contents.announced(node.ino) == before
+    contents.release(handle)
+
+
 async def test_a_change_while_a_size_is_made(
     sample: SampleStore, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ from threadstore.projection import View
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import operations, shortcuts
+from rolloutfs import listings, operations, shortcuts
 from rolloutfs.engine import Engine
 from rolloutfs.journal import Journal
 from rolloutfs.listings import Stream
@@ -119,6 +120,75 @@ async def test_threads_that_are_not_like_most(sample: SampleStore, operating: Op
     slots = {thread: {ino - base for ino in told if ino & ~0xFF == base} for thread, base in bases.items()}
     assert slots == {forked: {0, 17, 36}, opened: {16, 17, 35, 36}, unknown: {17, 35, 36}}
     mounted.contents.release(handle)
+
+
+async def test_a_file_that_is_open_is_told_by_its_name_alone(
+    sample: SampleStore, operating: Operating, told: list[int]
+) -> None:
+    """Its number changes when its content is replaced, which only a look-up finds out (FAULTS 28)."""
+    thread = sample.add(1, "hello")
+    mounted = operating()
+    await measured(mounted, thread)
+    node = next(one for one in mounted.tree.views(thread) if one.view is View.TURNS)
+    log = next(iter(mounted.tree.rollout_names(thread)))
+    rollouts = mounted.tree.lookup(mounted.tree.folder(thread), "rollouts")
+    raw = mounted.tree.lookup(rollouts, log)
+    pages = []
+    for one in (node, raw):
+        handle, _ = await mounted.contents.open(one.ino, one, 1, lambda ino: None)
+        page = mounted.shortcuts.list_now(mounted.tree.folder(thread).ino if one is node else rollouts.ino, 0, ROOM)
+        assert page is not None
+        pages.append(_entries(page))
+        mounted.contents.release(handle)
+    for entries, name, ino in zip(pages, ("turns.jsonl", log), (node.ino, raw.ino), strict=True):
+        assert entries[name] == (0, ino, listings.FILE)
+        assert [one for one, (told_ino, *_) in entries.items() if told_ino == 0] == [".", "..", name]
+
+
+def _entries(page: bytes) -> dict[str, tuple[int, int, int]]:
+    """What a listing tells: by name, the number that the kernel is to know, the one it shows, and the kind."""
+    found, at = {}, 0
+    while at < len(page):
+        known = int.from_bytes(page[at : at + 8], "little")
+        ino, _, length, kind = struct.unpack_from("QQII", page, at + 128)
+        found[page[at + 152 : at + 152 + length].decode()] = (known, ino, kind)
+        at += 152 + length + -length % 8
+    return found
+
+
+async def test_names_that_follow_from_links(
+    sample: SampleStore, operating: Operating, told: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel forgets those that it may have when a thread comes, and all of them when there are too many."""
+    dropped: list[int] = []
+    monkeypatch.setattr(shortcuts, "drop_names", dropped.append)
+    monkeypatch.setattr(shortcuts, "_LINKED", 2)
+    threads = [sample.add(number, "hello") for number in range(1, 4)]
+    for thread in threads:
+        os.utime(sample.path(thread), OLD)
+    mounted = operating(read_only=True)
+    links = mounted._engine.store.links(threads[0])
+
+    def walk(thread: str) -> list[int]:
+        folder = mounted.tree.folder(thread)
+        lineage = mounted.tree.lookup(folder, "lineage", links)
+        linked = [lineage, *(mounted.tree.lookup(lineage, name, links) for name in ("forks", "agents"))]
+        for node in (folder, *linked):
+            at, serial = 0, mounted.shortcuts._streams._last + 1
+            while page := mounted.shortcuts.list_now(node.ino, at, ROOM):
+                at = (serial << 32) + at % (1 << 32) + _count(page)
+        return [node.ino for node in linked]
+
+    first = walk(threads[0])
+    assert dropped == []
+    new = sample.add(9, "more")
+    os.utime(sample.path(new), OLD)
+    mounted.look(mounted.tree.folder(threads[0]).ino)
+    assert {*first} <= {*dropped}
+    dropped.clear()
+    kept = [walk(thread) for thread in threads]
+    assert sorted(dropped) == sorted([*kept[0], *kept[1], kept[2][0]])
+    assert told
 
 
 async def test_a_short_answer(sample: SampleStore, operating: Operating, told: list[int]) -> None:
