@@ -246,7 +246,7 @@ class Reader:
         else:
             expected = _run(command, before.content, self._threads)
             assert (code, output) == expected, (
-                f"{command} of {thread}/{name}: {output[-300:]!r}, not {expected[1][-300:]!r}"
+                f"{command} of {thread}/{name}: {code}, {output[-300:]!r}, not {expected[0]}, {expected[1][-300:]!r}"
             )
             self.verdicts[Verdict.EXACT] += 1
 
