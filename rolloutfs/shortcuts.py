@@ -28,7 +28,7 @@ from rolloutfs.lru import Recent
 from rolloutfs.nodes import OF_TURNS, TURN_FOLDERS, Kind, Listing, Node, needs_links
 from rolloutfs.notices import Notices
 from rolloutfs.numbered import Numbered
-from rolloutfs.slots import CURRENT, LINKED_SLOTS, TURNS, VIEW_SLOTS
+from rolloutfs.slots import CURRENT, FIXED_THREAD, TURNS, VIEW_SLOTS
 from rolloutfs.strays import is_stray
 from rolloutfs.tree import Tree
 
@@ -38,7 +38,10 @@ _OF_THREAD: Final = frozenset({Kind.THREAD, Kind.ROLLOUTS, Kind.LINEAGE, Kind.FO
 _LIVELY: Final = 1024  # threads of which it is remembered when they changed
 _NONE: Final = frozenset[int]()
 _LINKED: Final = 200_000  # threads that the kernel may keep names of which follow from links, 16 bytes each
-_BITS: Final = {slot: 1 << number for number, slot in enumerate(LINKED_SLOTS)}
+_BITS: Final = {
+    slot: 1 << number
+    for number, slot in enumerate(slot for slot, row in FIXED_THREAD.items() if row[1] in listings.LINKED)
+}
 
 
 @dataclass(frozen=True, slots=True)

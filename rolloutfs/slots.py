@@ -77,9 +77,6 @@ VIEW_SLOTS: Mapping[int, View] = {
     slot: row[2] for slot, row in {**IN_THREAD, **IN_LINEAGE}.items() if isinstance(row[2], View)
 }
 ALONE = (32, 35, 36)  # what lineage/ lists of a thread that has neither relatives nor a second log
-LINKED_SLOTS = tuple(
-    slot for slot, row in {**IN_THREAD, **IN_LINEAGE}.items() if row[1] in (Kind.LINEAGE, Kind.FORKS, Kind.AGENTS)
-)  # of folders whose names follow from links between threads
 OF_FAMILY = {slot: row for slot, row in IN_LINEAGE.items() if row[1] is Kind.FAMILY}
 CURRENT = 48
 SHELF_LINKS = {72 + number: name for number, name in enumerate(SHELVES)}  # slots of a thread: it is once on a shelf
