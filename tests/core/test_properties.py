@@ -16,13 +16,14 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from threadstore import parts, projector
+from threadstore.checkpoints import initial_window
 from threadstore.errors import StoreError
 from threadstore.history import MADE, Item
 from threadstore.lines import Line
 from threadstore.projection import View
 from threadstore.prompt import communication_item
 from threadstore.records import Record, decode
-from threadstore.replay import Replay, ReverseScan, initial_window
+from threadstore.replay import Replay, ReverseScan
 
 from tests.core.logs import Log, Store, call, content, open_store, output, thread_id, user
 from tests.core.model import Rebuilt, rebuild
