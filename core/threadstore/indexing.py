@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from threadstore import index, parts
+from threadstore.incremental import BLOCKS, DOUBT
 from threadstore.index import SIZES, Entry
 from threadstore.names import RolloutFile
 from threadstore.projection import Projection, View
-from threadstore.projector import BLOCKS, DOUBT
 from threadstore.spines import kept_of
 from threadstore.store import ThreadStore
 from threadstore.texts import Text

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import blake2b
 from typing import NamedTuple
 
 from threadstore.extents import Extents
@@ -89,3 +90,8 @@ class Projection:
     def size(self) -> int:
         """Bytes of content; 0 for one that can't be given."""
         return self.extents.size if self.extents is not None else 0
+
+
+def digest(*parts: bytes) -> bytes:
+    """A short name for a generation of content."""
+    return blake2b(b"\0".join(parts), digest_size=16).digest()

@@ -25,21 +25,24 @@ from threadstore.extents import Extents
 from threadstore.files import FileIdentity, open_regular, pread_exactly
 from threadstore.filestates import FileStates
 from threadstore.heads import Head, Row, StateDatabase, Subject, is_young, select
+from threadstore.incremental import Passes
 from threadstore.index import Entry, IndexReader, Kept
+from threadstore.lineages import Lineages
 from threadstore.lines import Log, forward
 from threadstore.masking import Mask
 from threadstore.metas import Metas, agent_of
 from threadstore.names import ARCHIVED, SESSION_INDEX, SESSIONS, RolloutFile, parse_rollout
 from threadstore.neighbours import Edges, Links, Neighbours, edge_of
 from threadstore.opened import open_rollout
+from threadstore.openings import created, opening
 from threadstore.operations import Operator, Outcome
-from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
-from threadstore.projector import Hearer, Projector, digest
+from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View, digest
+from threadstore.projector import Projector
 from threadstore.seen import Seen
 from threadstore.spool import Spool
 from threadstore.summaries import Opening, Summary, Title, TurnPlace, of_document
 from threadstore.tallies import Tally, tally
-from threadstore.texts import Text
+from threadstore.texts import Hearer, Text
 from threadstore.times import parse_time
 from threadstore.turnfiles import Files, Turns
 
@@ -99,10 +102,11 @@ class ThreadStore:
         self._database = StateDatabase(self._states, spool.folder)
         self._metas = Metas(self._states, spool)
         self._neighbours = Neighbours(self._metas, self._states)
-        self._projector = Projector(self.root, spool, self._catalog, self._metas)
+        self._lineages = Lineages(self.root, spool, self._catalog, self._metas)
+        self._passes = Passes()
         if index is not None:
-            self._projector.remembered = index.passed
-            self._projector.parts = index.parts
+            self._passes.remembered, self._passes.parts = index.passed, index.parts
+        self._projector = Projector(self._lineages, self._passes, self._catalog, self._metas)
         self._times: OrderedDict[str, bytes] = OrderedDict()
         self._latest: tuple[os.stat_result, Times] | None = None  # a walk asks for a thread again and again
         self._tallied: OrderedDict[str, tuple[Projection, Tally]] = OrderedDict()
@@ -193,7 +197,7 @@ class ThreadStore:
         rollouts = list(self._catalog.threads[thread_id])
         inherited = 0
         try:
-            segments = self._projector.segments(self.head(thread_id))
+            segments = self._lineages.segments(self.head(thread_id))
             inherited = sum(segment.end or 0 for segment in segments)
         except (StoreError, OSError):
             inherited = 0  # broken: what there is will be read
@@ -356,17 +360,18 @@ class ThreadStore:
 
     def packed_passes(self, thread_id: str) -> dict[str, bytes]:
         """How far the passes over a thread have come that were made just now."""
-        return self._projector.packed_passes(thread_id)
+        return self._passes.packed_passes(thread_id)
 
     def packed_parts(self, thread_id: str) -> dict[bytes, bytes]:
         """The parts of the transcript of a large thread that was made just now, by their keys."""
-        return self._projector.packed_parts(thread_id)
+        return self._passes.packed_parts(thread_id)
 
     def prove(self, thread_id: str) -> bytes | None:
         """Compare all that was read of a large thread with what is there (`passes.Blocks`): what the index is to keep,
         None when it is something else.
         """
-        return self._projector.prove(thread_id, self.head(thread_id))
+        with self._lineages.open(self._lineages.segments(self.head(thread_id))) as lineage:
+            return self._passes.prove(thread_id, lineage)
 
     def texts(self, thread_id: str) -> Iterator[Text]:
         """What was said in a thread."""
@@ -427,19 +432,11 @@ class ThreadStore:
 
     def opening(self, thread_id: str) -> Opening:
         """What stands at the beginning of a thread's log; reads no further. Raises StoreError."""
-        head = self.head(thread_id)
-        meta = self._metas.read(head)
-        git, created = meta.get("git"), meta.get("timestamp")
-        return Opening(
-            created=self.created(thread_id) or (created if isinstance(created, str) else None),
-            words=self._projector.first_words(head),
-            branch=git.get("branch") if isinstance(git, dict) else None,
-            is_agent=agent_of(meta) is not None,
-        )
+        return opening(self.head(thread_id), self.rollouts(thread_id), self._lineages, self._metas)
 
     def created(self, thread_id: str) -> str | None:
         """When the oldest rollout of a thread says that it began, as recorded."""
-        return self._projector.created(self.rollouts(thread_id))
+        return created(self.rollouts(thread_id), self._metas)
 
     def kept(self, thread_ids: Sequence[str]) -> dict[str, Kept]:
         """What the index has of some threads; each to be checked by `is_made_from`."""
@@ -476,7 +473,7 @@ class ThreadStore:
         for _ in range(_MOVES):
             turns = self.recall(thread_id, View.TURNS) or self.project(thread_id, View.TURNS)
             content = rendered(turns)
-            with self._projector.open_thread(self.head(thread_id)) as lineage:
+            with self._lineages.open_thread(self.head(thread_id)) as lineage:
                 if turns.basis == tuple(file.basis for file in reversed(lineage.files)):
                     made = turnfiles.make(Turns.of(content), lineage, name)
                     return made if self.mask is None else _masked_turns(made, self.mask)
@@ -581,7 +578,7 @@ class ThreadStore:
         return self._operator().compact(look, summary, dry_run=dry_run, expected=expected, held=held)
 
     def _operator(self) -> Operator:
-        return Operator(self.root, self._projector)
+        return Operator(self.root, self._lineages, self._passes)
 
     def _subject(self, thread_id: str) -> Subject:
         self.refresh()
