@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from threadstore.errors import StoreError
-from threadstore.store import SELECTION, Links
+from threadstore.projection import SELECTION
+from threadstore.store import Links
 
 from rolloutfs import freshness, readme
 from rolloutfs.content import Announced, Contents

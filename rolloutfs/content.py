@@ -33,8 +33,7 @@ from typing import Final, NamedTuple
 
 import trio
 from threadstore.errors import StoreError
-from threadstore.projection import Basis, FamilyView, Outline, Projection, StoreView, View
-from threadstore.store import SELECTION
+from threadstore.projection import SELECTION, Basis, FamilyView, Outline, Projection, StoreView, View
 
 from rolloutfs import freshness, inodes
 from rolloutfs.backing import Backings

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from threadstore import incremental, lineages, lines, opened, projector
 from threadstore.lines import Line
-from threadstore.projection import Projection, View
+from threadstore.projection import Projection, View, rendered
 from threadstore.records import Dialect, Record, Skip, decode, decode_again
 from threadstore.replay import ReverseScan, is_silent
 from threadstore.spool import Spool
-from threadstore.store import ThreadStore, rendered
+from threadstore.store import ThreadStore
 
 from tests.core.logs import Log, Store, assistant, user
 from tests.core.threads import RECORDS, Step, logs
