@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from sqlite_utils import Database
-from threadstore import files, index, indexing, metas
+from threadstore import files, index, indexrows, metas
 from threadstore import store as store_module
 from threadstore.index import SIZES, IndexReader
 from threadstore.indexing import Indexer, Progress
@@ -215,7 +215,7 @@ def test_small_threads(indexed: Indexed, change: str) -> None:
 @pytest.mark.parametrize("change", ["nothing", "append", "cut", "replace", "rewrite", "twin"])
 def test_large_threads(indexed: Indexed, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     """Where their derived files lie is kept as well, and holds for as long."""
-    monkeypatch.setattr(indexing, "_LARGE", 0)
+    monkeypatch.setattr(indexrows, "_LARGE", 0)
     for path in indexed.path.parent.iterdir():
         path.unlink()
     indexed.build()

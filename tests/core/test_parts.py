@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from threadstore import incremental, index, indexing, lineages, parts, transcript
+from threadstore import incremental, index, indexrows, lineages, parts, transcript
 from threadstore.index import IndexReader
 from threadstore.indexing import Indexer
 from threadstore.outline import Run
@@ -27,8 +27,8 @@ from tests.corpus_store import CorpusStore
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs of a few kilobytes are treated as large ones."""
     monkeypatch.setattr(lineages, "_REMEMBERED", -1)
-    monkeypatch.setattr(indexing, "_LARGE", 0)
-    monkeypatch.setattr(indexing, "_VERY_LARGE", 0)
+    monkeypatch.setattr(indexrows, "_LARGE", 0)
+    monkeypatch.setattr(indexrows, "_VERY_LARGE", 0)
     monkeypatch.setattr(parts, "STRETCH", 2000)
 
 
