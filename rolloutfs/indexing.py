@@ -84,7 +84,7 @@ class Indexing:
         last: str | None = ""
         entered = 0
         while last is not None:
-            progress = (await pool.run(worker.index_all, last, _STEP)).progress
+            progress = (await pool.behind(worker.index_all, last, _STEP)).progress
             if progress is None:
                 await trio.sleep(_BUSY)
                 continue
@@ -105,7 +105,7 @@ class Indexing:
                 return
             threads, self._changed = tuple(sorted(self._changed)), set()
             self._entering = threads
-            if not (await pool.run(worker.index_some, threads)).is_done:
+            if not (await pool.behind(worker.index_some, threads)).is_done:
                 self._changed |= set(threads)
                 await trio.sleep(_BUSY)
             self._entering = ()

@@ -22,6 +22,7 @@ from rolloutfs import worker
 
 WORKERS = 2
 _CALM = 0.3  # seconds without a request until a worker is started that nobody waits for
+_PATIENCE = 5.0  # seconds that a job which nobody waits for makes way for others
 _GRACE = 5.0  # seconds that an idle worker gets to end by itself
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,13 @@ class Pool:
         else:
             await job.done.wait()
         return cast("worker.Answer[R]", job.answer).unwrap()
+
+    async def behind(self, function: Callable[..., worker.Answer[R]], *args: Hashable) -> R:
+        """The same for a job that nobody waits for: not while another one is at work, but for `_PATIENCE` seconds."""
+        with trio.move_on_after(_PATIENCE):
+            while self._jobs:
+                await next(iter(self._jobs.values())).done.wait()
+        return await self.run(function, *args)
 
     async def _work(self, job: _Job, function: Callable[..., worker.Answer[Any]], args: tuple[Hashable, ...]) -> None:
         if self._closed:

@@ -145,14 +145,15 @@ class Shelves:
                 for folder in _chain(root, place):
                     _count(folder, card.last_ns)
             return
-        if before is not None:
+        if before is not None and self._roots:
             self._take(thread, before)
         if card is None:
             self._cards.pop(thread, None)
             self._labels.pop(thread, None)
         else:
             self._cards[thread] = self._packed(card)
-            self._place(thread, card)
+            if self._roots:
+                self._place(thread, card)
 
     def entitle(self, titles: Iterable[tuple[str, Title]], only: Collection[str] | None = None) -> None:
         """Learn what databases call the threads, or `only` some: nothing, unless it is in `titles`."""

@@ -60,15 +60,15 @@ def spines(store: ThreadStore, thread_ids: Sequence[str], *, whole: bool) -> lis
 
 def _spine(store: ThreadStore, thread_id: str, kept: Kept | None, *, whole: bool) -> Spine | None:
     try:
-        rollouts = store.rollouts(thread_id)
-        if kept is not None and store.is_made_from(thread_id, kept.made_from):
+        if kept is not None:
             began_ns = kept.began_ns
-            if began_ns is None or len(rollouts) > 1:  # of which one may have come or gone since
-                began_ns = began(store.created(thread_id) or kept.created, rollouts)
-            _, last_ns, words, branch, cwd, model, is_agent, masked = kept[2:]
-            _, _, _, size, mtime_ns = kept.made_from[0]
-            words = words if store.mask is None or masked is None else masked
-            return Spine(began_ns, last_ns, size, mtime_ns, words, branch, cwd, model, True, is_agent)
+            if began_ns is not None and store.is_single(thread_id, kept.made_from):
+                return _of_kept(store, kept, began_ns)
+            if store.is_made_from(thread_id, kept.made_from):
+                rollouts = store.rollouts(thread_id)
+                if began_ns is None or len(rollouts) > 1:  # of which one may have come or gone since
+                    began_ns = began(store.created(thread_id) or kept.created, rollouts)
+                return _of_kept(store, kept, began_ns)
         file = store.status(store.head(thread_id))
         now = _Now(file, store.times(thread_id).mtime_ns, None, None)
         opening = store.opening(thread_id)
@@ -77,6 +77,14 @@ def _spine(store: ThreadStore, thread_id: str, kept: Kept | None, *, whole: bool
         return None
     except (StoreError, OSError):
         return _closed(store, thread_id)
+
+
+def _of_kept(store: ThreadStore, kept: Kept, began_ns: int) -> Spine:
+    made_from, _, _, last_ns, words, branch, cwd, model, is_agent, masked = kept
+    if masked is not None and store.mask is not None:
+        words = masked
+    _, _, _, size, mtime_ns = made_from[0]
+    return Spine(began_ns, last_ns, size, mtime_ns, words, branch, cwd, model, True, is_agent)
 
 
 def _read(store: ThreadStore, thread_id: str, now: _Now) -> _Now:

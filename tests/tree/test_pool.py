@@ -107,6 +107,36 @@ async def test_closing_answers_what_waits() -> None:
     assert codes == [errno.EIO, errno.EIO]
 
 
+async def test_what_nobody_waits_for_makes_way(autojump_clock: Any) -> None:
+    """A step of the index begins when no other job is at work, also of several in a row, but doesn't wait for ever."""
+    context = FakeContext()
+    pool = pool_of(context)
+    order: list[int] = []
+
+    async def ask(*numbers: int) -> None:
+        for number in numbers:
+            order.append(await pool.run(answer, number))
+
+    async def behind(number: int) -> None:
+        order.append(await pool.behind(answer, number))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, 1, 2, 3)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(behind, 4)
+        await trio.testing.wait_all_tasks_blocked()
+        context.release.set()
+    assert order == [2, 4, 6, 8]
+
+    context.release = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, 1)
+        nursery.start_soon(behind, 2)
+        await trio.sleep(60)
+        assert context.jobs == 4 + 2
+        context.release.set()
+
+
 @pytest.mark.parametrize("waits", [False, True])
 async def test_a_worker_ahead_of_need_is_started_when_nobody_asks(autojump_clock: Any, waits: bool) -> None:
     """Not while requests keep coming, unless somebody waits for it."""
