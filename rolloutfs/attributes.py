@@ -104,7 +104,7 @@ class Clock:
     ) -> None:
         self._store = store
         self._files = files
-        self._searched = searched  # the time (Unix, ns) of what lies below search/ and isn't a thread's
+        self._searched = searched  # the time (Unix, ns) of what lies below search/
         self._shelves = Shelves() if shelves is None else shelves
 
     def of_content(self, node: Node, version: Version) -> tuple[int, int]:
@@ -134,7 +134,7 @@ class Clock:
         if node.kind is Kind.SHELF and "/" in node.name:  # of a whole view that isn't known before somebody looks in
             newest = self._shelves.newest(node.name)
             return newest, newest
-        if node.kind in _SEARCHES and not node.thread:
+        if node.kind in _SEARCHES and (not node.thread or self._searched(node)):
             return (self._searched(node),) * 2
         return self.of_thread(node.thread) if node.thread else self.of_store()
 

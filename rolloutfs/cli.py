@@ -42,7 +42,7 @@ _THREADS = """
 THREAD is any of these; where it means several, they are told, no more:
   01a22938            an id, or the beginning of one
   "release notes"     a name, or first words as ls shows them
-  fix_tests-12345678  the name of a link in a view of a mount, or its end
+  fix_tests-12345678  the name of a link in a mount, or its end
   . recent/LINK       a path into a mount; without --store its store is meant
 """
 _FORK = f"""\

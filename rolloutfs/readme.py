@@ -224,7 +224,7 @@ _SEARCH_TEXT = """\
 
 Look a name up here, and it becomes a folder with what was found; nothing is listed until you do.
 
-    ls "search/flaky test"              threads in which both words were said, the one with the newest hit first
+    ls "search/flaky test"              threads in which both words were said; the newest hit first with ls -t
     ls 'search/"flaky test"'            the phrase; also mig* for words that begin so
     ls "search/migration branch:main"   also cwd:~/project model:gpt-5* tool:exec* since:2026-11-01 until:2026-11-30
     ls "search/panicked kind:output"    kinds: user, assistant, summary, reasoning, call, output
@@ -232,7 +232,10 @@ Look a name up here, and it becomes a folder with what was found; nothing is lis
     ls 'search/".gitignore"'            what begins with a dot, in quotation marks; README.md is search/'"README.md"'
     cat search/panicked/hits.jsonl      every hit: thread, turn, file and byte offset, time, some words around it;
                                         "effective" is false for what was rolled back or dropped by a revert
-    cat search/panicked/001-*/transcript.md
+    grep -n panicked search/panicked/*/transcript.md
+
+Links are called as in recent/, of agents' threads too, by when the thread began; commands take their names likewise:
+`rolloutfs log 2026-11-29T21-31-05_first_words`.
 
 `turn` is the number of a turn in the thread's turns.jsonl, as in turns/7/ and in `before 7` for a fork; null where
 "effective" is false. What a revert dropped is in the thread's dropped.md, with the number that it had.

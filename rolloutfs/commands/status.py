@@ -13,10 +13,10 @@ from threadstore import index
 from threadstore.search import indexed_threads
 
 from rolloutfs import __version__, indexing, serving
-from rolloutfs.commands.times import local, utc
 from rolloutfs.harmless import harmless, json_line
 from rolloutfs.serving import Mounted
 from rolloutfs.table import say
+from rolloutfs.times import local, utc
 
 Json = dict[str, Any]
 
