@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ from rolloutfs.tree import Tree
 
 BLOCK = 128 << 10  # bytes that programs are told to read at once
 _ALWAYS_THERE = frozenset(
-    {Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.SEARCH}
+    {Kind.ROOT, Kind.README, Kind.MOUNT, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.SEARCH}
 )
 _ASKED = frozenset({Kind.SEARCH_PROBLEMS, Kind.FINDINGS, Kind.FINDING, Kind.HITS, Kind.INCOMPLETE, Kind.HINT})
 _SEARCHES = _ASKED | {Kind.SEARCH, Kind.SEARCH_README}
@@ -106,11 +107,14 @@ class Clock:
         self._files = files
         self._searched = searched  # the time (Unix, ns) of what lies below search/
         self._shelves = Shelves() if shelves is None else shelves
+        self._began = time.time_ns()  # that of the mount
 
     def of_content(self, node: Node, version: Version) -> tuple[int, int]:
         """mtime and ctime (ns) of a file."""
         if node.kind is Kind.README:
             return readme.times()
+        if node.kind is Kind.MOUNT:
+            return self._began, self._began
         if node.kind in _SEARCHES:
             return (self._searched(node),) * 2
         if isinstance(version, Plain) and node.kind in (Kind.STORE_FILE, Kind.OPERATIONS):
@@ -262,7 +266,7 @@ class Describer:
         kept = freshness.CHANGING if node.kind in _UNTOLD else self.patience.seconds(told.mtime_ns)
         if seconds is None:
             seconds = kept
-            if node.kind is Kind.README:
+            if node.kind in (Kind.README, Kind.MOUNT):
                 seconds = freshness.FIXED
             elif node.view in SELECTION or not self._contents.lasts(node):  # a database may say something else unheard
                 seconds = freshness.CHANGING

@@ -36,6 +36,7 @@ from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from rolloutfs import (
+    __version__,
     checks,
     gate,
     identity,
@@ -55,6 +56,7 @@ from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.gate import Gate
 from rolloutfs.guarding import REQUESTS, WAITING
+from rolloutfs.harmless import json_line
 from rolloutfs.journal import Journal
 from rolloutfs.mounttable import SUBTYPE
 from rolloutfs.operations import Operations
@@ -142,6 +144,21 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
         say("There is no folder for a log ($XDG_STATE_HOME): the server writes none.")
 
 
+def _told(root: str, index: str | None, request: Request, *, passes: bool) -> bytes:
+    """How this is mounted, as it turned out, for `rolloutfs status`."""
+    told: dict[str, object] = {
+        "version": __version__,
+        "store": root,
+        "index": index,
+        "read_only": request.read_only,
+        "passthrough": passes,
+        "allow_other": "allow_other" in request.options,
+        "zone": request.zone,
+        "mask_secrets": request.mask_secrets,
+    }
+    return json_line(told).encode() + b"\n"
+
+
 def _open_store(root: str, spool: str, states: RememberedStates, index: str | None, mask: Masker | None) -> ThreadStore:
     try:
         return ThreadStore(root, Spool(spool), states, None if index is None else IndexReader(index), mask)
@@ -179,6 +196,7 @@ class _Server:
         if self._door is not None:  # which has mounted already
             self._operations.serve_through(self._door)
             mountpoint, wanted = self._door.path, set()
+        self._operations.contents.say_how(_told(store.root, index, request, passes=self._door is not None))
         self._gate: Gate | None = None
         before = gate.devices()
         try:

@@ -33,6 +33,8 @@ _ROOT = """\
     operations.jsonl    every request for this store, done or refused, with its answer
     problems.jsonl, stats.json, lineage.mmd     links to those in store/
 
+`cat .mount.json`, which isn't listed, tells how this is mounted: version, store, index, settings.
+
 """
 
 _THREAD = """\

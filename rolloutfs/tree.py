@@ -1,6 +1,7 @@
 """The shape of the mounted tree: which names there are, what each is, and its inode number. Pure: no FUSE in here.
 
-    /                      README.md, operations.jsonl, threads/, views, store/; links to three of the files in store/
+    /                      README.md, operations.jsonl, threads/, views, store/; links to three of the files in store/;
+                           .mount.json, which isn't listed: how this is mounted
     /by-date/ … /archived/ folders of links into threads/, see `shelves`
     /threads/ID/           the derived files of `View`, lineage/, rollouts/; fork, revert and compact unless read-only;
                            the two about what reverts dropped are listed where there is more than one rollout
@@ -139,9 +140,9 @@ class Tree:
         """A snapshot of a folder's children, in a stable order."""
         thread, kind = folder.thread, folder.kind
         if kind is Kind.ROOT:
-            return self._fixed(
-                [self._root_node(slot) for slot in slots.AT_ROOT], [row[0] for row in slots.AT_ROOT.values()]
-            )
+            nodes = [self._root_node(slot) for slot in slots.AT_ROOT]
+            unlisted = {row[0]: self._root_node(slot) for slot, row in slots.UNLISTED_AT_ROOT.items()}
+            return Listing([row[0] for row in slots.AT_ROOT.values()], nodes.__getitem__, unlisted)
         if kind is Kind.THREADS:
             ids = self._store.thread_ids()
             return Listing(ids, lambda position: self._thread_node(ids[position], 0))
