@@ -141,7 +141,7 @@ def main() -> None:
     metavar="OPTIONS",
     help="Mount options, separated by commas. ro is --read-only; other generic ones (noauto, x-...) are accepted and "
     "mean nothing; allow_other is --allow-other, passthrough is --passthrough, mask_secrets is --mask-secrets, "
-    "zone=ZONE is --zone.",
+    "xattrs and noxattrs are --xattrs and --no-xattrs, zone=ZONE is --zone.",
 )
 @click.option(
     "--read-only/--read-write",
@@ -173,6 +173,13 @@ def main() -> None:
     default=None,
     help="Mask keys and passwords in transcript.md, dropped.md, user.md, assistant.md, in what search/ finds, and in "
     "names of links. Files for programs (.json, .jsonl, .patch, logs) stay as they are. A help, no guarantee.",
+)
+@click.option(
+    "--xattrs/--no-xattrs",
+    default=None,
+    help="Tell of threads by extended attributes (getfattr -d threads/ID), and why a request was refused. They cost up "
+    "to three requests for each file that ls -l or a backup program looks at.  [default: xattrs, with --read-only "
+    "no-xattrs]",
 )
 def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | str | None) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.

@@ -91,13 +91,15 @@ class Request:
     passthrough: bool = False
     zone: str = "UTC"
     mask_secrets: bool = False
+    xattrs: bool = True
 
     @classmethod
     def of(cls, store: str, mountpoint: str, settings: MountSettings) -> Request:
         """A mount with settings from the command line, the environment and the config."""
         options = frozenset({"allow_other"} if settings.allow_other else ())
         how = (settings.foreground, settings.replace, options, settings.read_only, settings.index, settings.passthrough)
-        return cls(store, mountpoint, *how, zone=settings.zone, mask_secrets=settings.mask_secrets)
+        xattrs = not settings.read_only if settings.xattrs is None else settings.xattrs
+        return cls(store, mountpoint, *how, zone=settings.zone, mask_secrets=settings.mask_secrets, xattrs=xattrs)
 
 
 def mount(request: Request, say: Callable[[str], None]) -> None:
@@ -155,6 +157,7 @@ def _told(root: str, index: str | None, request: Request, *, passes: bool) -> by
         "allow_other": "allow_other" in request.options,
         "zone": request.zone,
         "mask_secrets": request.mask_secrets,
+        "xattrs": request.xattrs,
     }
     return json_line(told).encode() + b"\n"
 
@@ -186,7 +189,8 @@ class _Server:
         patterns = masks.folder(store.root, mountpoint) if request.mask_secrets else None
         self._place = Place(store.root, spool.path, index, zone, request.mask_secrets, patterns)
         self._engine = Engine(store, None)
-        self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only, zone=zone)
+        how = {"read_only": request.read_only, "xattrs": request.xattrs}
+        self._operations = Operations(self._engine, readme.text(), past, **how, zone=zone)
         self._mountpoint = mountpoint
         self._door = _door(store.root, mountpoint, request) if request.passthrough else None
         source = f"fsname={_escaped(store.root)}"  # as in fstab, so that `mount -a` knows what is mounted already

@@ -77,8 +77,8 @@ Turns are numbered as in turns.jsonl; turns/last, turns/-1 and turns/7 work, too
 listed. Write a slash to look into it, `grep -r word turns/`. A copy of the tree has the link without that folder; copy
 one of its folders by name, `tar cf last.tar -C turns/last/ .`
 
-`getfattr -d threads/ID` shows thread_id, name, status, model, branch, tokens and problems as user.rolloutfs.*, except
-in a mount with --read-only.
+`getfattr -d threads/ID` shows thread_id, name, status, model, branch, tokens and problems as user.rolloutfs.*; a
+mount with --no-xattrs has none of these, nor has one with --read-only that wasn't given --xattrs.
 
 A derived file that can't be given truthfully answers "Input/output error"; `problems.jsonl` beside it says why.
 
