@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from threadstore.errors import StoreError
+from threadstore.projection import View
 from threadstore.store import SELECTION, Links
 
 from rolloutfs import freshness, readme
@@ -51,6 +52,7 @@ _UNTOLD = frozenset(
     | _ASKED
     | _SHELVED
 )
+_OF_REVERTS = frozenset({View.DROPPED, View.DROPPED_TURNS})  # whose names go with the second rollout
 _SUBFOLDERS = {Kind.ROOT: 3 + len(SHELVES), Kind.THREAD: 2, Kind.LINEAGE: 2}
 
 
@@ -278,7 +280,8 @@ class Describer:
         if node.kind in _ALWAYS_THERE:
             entry = freshness.FIXED
         else:
-            entry = kept if self._contents.is_steady(node) else freshness.CHANGING
+            stays = self._contents.is_steady(node) and node.view not in _OF_REVERTS
+            entry = kept if stays else freshness.CHANGING
         return Attributes(ino, mode, nlink, told.size, told.mtime_ns, told.ctime_ns, seconds, entry)
 
     def _folder_nlink(self, node: Node, fixed: int) -> int:

@@ -55,9 +55,9 @@ usage |
 | turns/0007/ | one turn: user.md and assistant.md (what was said), items.jsonl (its items, byte for byte), \
 calls/003-exec_command.json (arguments, output as recorded, exit code), diff.patch (what it changed, as far as that \
 was recorded), usage.json, turn.json (its line of turns.jsonl) |
-| dropped.md | what reverts dropped, as a transcript, the first revert first. Listed where a thread has several \
-rollouts |
-| dropped_turns.jsonl | the turns in it, as in turns.jsonl; `number_then` is the number that a turn had. Listed \
+| dropped.md | what reverts dropped, as a transcript, the first revert first. There where a thread has several \
+rollouts: each revert leaves one more. Empty when undo brought all of it back |
+| dropped_turns.jsonl | the turns in it, as in turns.jsonl; `number_then` is the number that a turn had. There \
 likewise |
 | thread.json | id, name, folder, git, model, times, mode, status, counts, what the replay is based on |
 | world_state.json | world-state baseline with its patches applied, settings of the last turn, context window, tokens \
@@ -95,7 +95,7 @@ bytes come before. The record there is the first line of
 Offsets are in decoded bytes: for a name that ends in .zst take the file of the same name without it below rollouts/ of
 the thread that it belongs to (its id is in the name). What a revert of a paginated thread dropped lies in the older
 log, from the place on that the transcript tells, `What had followed: …`, and dropped.md shows it. In a legacy thread
-nothing was moved: what no longer counts is in the transcript and in turns.jsonl, marked, and dropped.md is empty.
+nothing was moved: what no longer counts is in the transcript and in turns.jsonl, marked, and there is no dropped.md.
 
 """
 
@@ -141,7 +141,7 @@ yourself: Python's open(…).write(…) without close, or with, hides the error.
     echo 'dry-run before -1' > revert   any request, told but not done; (printf 'dry-run '; cat ~/summary.md) > compact
     jq -r .thread_id fork               the answer to the last request for the thread
     codex resume "$(jq -r .thread_id fork)"     goes on with the fork; with CODEX_HOME set if the store isn't ~/.codex
-    find .. -name dropped.md            threads of which reverts dropped something
+    ls -t ../*/dropped.md               of threads that were reverted
     less dropped.md                     what reverts dropped; of these turns undo brings back those of the last revert
     exec 3<>fork; echo latest >&3; jq . <&3              the answer to this one, whatever others do
     getfattr -n user.rolloutfs.error --only-values fork  why the last one that came to nothing did; no such attribute

@@ -54,7 +54,7 @@ IN_THREAD: dict[int, tuple[str, Kind, View | None]] = {
     17: ("rollouts", Kind.ROLLOUTS, None),
     21: ("turns", Kind.TURNS_LINK, None),
 }
-OF_REVERTS = frozenset((11, 12))  # are listed where a thread has several rollouts, and found everywhere
+OF_REVERTS = frozenset((11, 12))  # are there where a thread has several rollouts
 UNLISTED: dict[int, tuple[str, Kind, View | None]] = {22: (".turns", Kind.TURNS, None)}
 
 CONTROLS: dict[int, tuple[str, Kind, View | None]] = {
