@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import IO, Any
@@ -112,9 +113,17 @@ class _Commands(click.Group):
         return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **more: Any) -> Any:
-        """Run it; also what click prints by itself, as for --help, may find no room."""
+        """Run it; also what click prints by itself, as for --help, may find no room, or a reader that is gone: of that
+        click makes the code 1, and puts something else in the place of stdout.
+        """
         with printing():
-            return super().main(*args, **more)
+            out = sys.stdout
+            try:
+                return super().main(*args, **more)
+            except SystemExit as ended:
+                if ended.code == 1 and sys.stdout is not out:
+                    sys.exit(Exit.DONE)
+                raise
 
 
 @click.group(
@@ -275,6 +284,7 @@ def fork_command(thread: str, words: tuple[str, ...], store: str | None, dry_run
 
     TURN is a turn id, the beginning of one, a number in turns.jsonl (1 is the first that counts), or -1 for the last.
     """
+    _refuse_options(thread, *words)
     _operate("fork", thread, _line(words or ("latest",), dry_run=dry_run), store)
 
 
@@ -296,6 +306,7 @@ def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_r
     undo goes on from where the thread was before the last revert, without what came after that, turns and compactions;
     a second undo takes the first one back. A legacy thread ("history_mode" in thread.json) has no undo.
     """
+    _refuse_options(thread, *words)
     _operate("revert", thread, _line(words, dry_run=dry_run), store)
 
 
@@ -361,6 +372,13 @@ def uninstall_command(now: bool) -> None:
         service.uninstall(mention, now=now)
 
     finish(run)
+
+
+def _refuse_options(*words: str) -> None:
+    """What looks like an option and isn't one of ours is misspelt: `_NUMBERS` lets it through."""
+    for word in words:
+        if word.startswith("--"):
+            raise click.NoSuchOption(word, ctx=click.get_current_context())
 
 
 def _line(words: tuple[str, ...], *, dry_run: bool) -> Callable[[], bytes]:

@@ -15,6 +15,8 @@ the whole store may be older: by 20 times what computing them takes, which witho
 
     ls threads                                          every thread, archived ones and sub-agents too
     ls -t recent; ls by-date/2026/11                    those that a person started, by what they are about
+    ls -t "search/some words"                           those in which words were said, the newest hit first
+    less "search/some words"/*/transcript.md            to read them; their turns: grep '^## Turn' transcript.md
     jq -r '.name // .preview' threads/*/thread.json     what they are about
     cat threads/ID/effective_history.jsonl              what the model remembers now, one item a line
     diff threads/A/model_input.jsonl threads/B/model_input.jsonl
@@ -140,7 +142,7 @@ yourself: Python's open(…).write(…) without close, or with, hides the error.
     cat ~/summary.md > compact          this summary becomes the model's memory; also {{"strategy":"recent"}}
     echo 'dry-run before -1' > revert   any request, told but not done; (printf 'dry-run '; cat ~/summary.md) > compact
     jq -r .thread_id fork               the answer to the last request for the thread
-    codex resume "$(jq -r .thread_id fork)"     goes on with the fork; with CODEX_HOME set if the store isn't ~/.codex
+    codex resume "$(jq -r .thread_id fork)"     goes on with the fork; with the store as CODEX_HOME if it isn't ~/.codex
     ls -t ../*/dropped.md               of threads that were reverted
     less dropped.md                     what reverts dropped; of these turns undo brings back those of the last revert
     exec 3<>fork; echo latest >&3; jq . <&3              the answer to this one, whatever others do
@@ -160,10 +162,10 @@ are final. Archived threads can only be forked. Answers are per thread: its thre
 one.
 
 TURN is a turn id or its beginning (4 characters or more), a number in turns.jsonl (1 is the first that counts), or -1
-for the last. While Codex has the thread open, revert and compact are refused; fork works. Nothing outside the store is
-touched, and no record is ever changed or removed. `operations.jsonl` lists all requests for this store, also those of
-`rolloutfs fork` and of other mounts; it is kept in the XDG state folder. A mount with --read-only has no control
-files: use one for backups.
+for the last. The numbers are those in headings of a transcript, `## Turn 3`, and in the hits of a search. While Codex
+has the thread open, revert and compact are refused; fork works. Nothing outside the store is touched, and no record is
+ever changed or removed. `operations.jsonl` lists all requests for this store, also those of `rolloutfs fork` and of
+other mounts; it is kept in the XDG state folder. A mount with --read-only has no control files: use one for backups.
 
 With {{"strategy":"auto"}} in compact a program writes the summary: the one that a line like
 summarizer = ["command", "argument"] in rolloutfs/config.toml of the XDG config folder names. It reads the effective
