@@ -156,7 +156,7 @@ class Contents:
         self._engine = engine
         self._tree = tree
         self._files = files
-        self._readme = Literal(readme)
+        self._literals = {Kind.README: Literal(readme), Kind.MOUNT: Literal(b"")}
         self._operations = operations  # the path of the journal
         self.backings: Backings | None = None  # where the kernel may read files by itself
         self._times = times
@@ -274,6 +274,10 @@ class Contents:
         """True for a file that was never shown under another number."""
         return node.ino not in self._highest and node.ino not in self._epochs
 
+    def say_how(self, told: bytes) -> None:
+        """What .mount.json says, before anybody can ask."""
+        self._literals[Kind.MOUNT] = Literal(told)
+
     def glance(self, ino: int, node: Node) -> Announced | None:
         """Attributes that are known without computing anything; None for what has to be measured."""
         if node.kind is Kind.VIEW:
@@ -281,8 +285,9 @@ class Contents:
             if known is None:
                 return None
             return self._tell(ino, node, known, known.size)
-        if node.kind is Kind.README:
-            return self._tell(ino, node, self._readme, self._readme.size)
+        literal = self._literals.get(node.kind)
+        if literal is not None:
+            return self._tell(ino, node, literal, literal.size)
         if node.kind is Kind.TURN_FILE:
             made = None if ino in self._open else self.turns.known(node)
             return None if made is None else self._tell(ino, node, Derived.of(made), made.size)
@@ -640,8 +645,8 @@ class Contents:
 
     def _at_hand(self, node: Node, *, with_extents: bool) -> Version | None:
         """What the file contains now, where that can be told without waiting."""
-        if node.kind is Kind.README:
-            return self._readme
+        if node.kind in self._literals:
+            return self._literals[node.kind]
         if node.kind is Kind.OPERATIONS:
             return self._journal()
         if node.kind is Kind.STORE_FILE:

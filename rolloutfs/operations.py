@@ -78,9 +78,17 @@ class Operations(Refusing):
     enable_writeback_cache = False
 
     def __init__(
-        self, engine: Engine, readme: bytes, journal: Journal, *, read_only: bool = False, zone: tzinfo = UTC
+        self,
+        engine: Engine,
+        readme: bytes,
+        journal: Journal,
+        *,
+        read_only: bool = False,
+        xattrs: bool = True,
+        zone: tzinfo = UTC,
     ) -> None:
         super().__init__(read_only=read_only)
+        self._has_xattrs = xattrs
         files = StoreFiles(engine.store.root)
         shelves = Shelves(zone, masked=engine.store.mask is not None)
         self._shelving = Shelving(engine, shelves, self.is_watched)
@@ -302,15 +310,17 @@ class Operations(Refusing):
     @guarded
     async def getxattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> bytes:
         """Of a control file, why the last request that came to nothing did; of a thread's folder, see `labels`."""
-        value = None if self._read_only or not name.startswith(labels.PREFIX) else await self._labels(inode, name)
+        if not self._has_xattrs:
+            raise FUSEError(errno.ENOSYS)
+        value = await self._labels(inode, name) if name.startswith(labels.PREFIX) else None
         if value is None:
-            raise FUSEError(errno.ENOSYS if self._read_only else pyfuse3.ENOATTR)
+            raise FUSEError(pyfuse3.ENOATTR)
         return value
 
     @guarded
     async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
         """The names that `getxattr` knows."""
-        if self._read_only:
+        if not self._has_xattrs:
             raise FUSEError(errno.ENOSYS)
         node = self.shortcuts.node(inode)
         if node.kind is Kind.CONTROL:

@@ -28,7 +28,7 @@ from rolloutfs.lru import Recent
 from rolloutfs.nodes import OF_TURNS, TURN_FOLDERS, Kind, Listing, Node, needs_links
 from rolloutfs.notices import Notices
 from rolloutfs.numbered import Numbered
-from rolloutfs.slots import CURRENT, FIXED_THREAD, TURNS, VIEW_SLOTS
+from rolloutfs.slots import CURRENT, FIXED_THREAD, OF_REVERTS, TURNS, VIEW_SLOTS
 from rolloutfs.strays import is_stray
 from rolloutfs.tree import Tree
 
@@ -145,7 +145,8 @@ class Shortcuts:
         return entry
 
     def _is_in(self, sheet: Sheet | None, node: Node) -> bool:
-        return sheet is not None and node.kind is Kind.VIEW and node.ino & 0xFF in sheet.sizes
+        slot = node.ino & 0xFF
+        return sheet is not None and node.kind is Kind.VIEW and slot in sheet.sizes and slot not in OF_REVERTS
 
     def readlink_now(self, inode: int) -> bytes | None:
         """The target of a link that follows from one thread."""
