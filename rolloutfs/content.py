@@ -639,7 +639,7 @@ class Contents:
         told: the pages with the end that it had go before. Who finds too many waiting for that is told what was told
         before.
         """
-        if not state.is_settled and self._patient < _PATIENT and self._open.get(ino) is state:
+        if not state.is_settled and self._patient < _PATIENT:
             self._patient += 1
             try:
                 await self._let_grow(ino, state)
@@ -652,6 +652,9 @@ class Contents:
 
     async def _let_grow(self, ino: int, state: _Open) -> None:
         """The inode stays open meanwhile: no page is put where another content lies by then."""
+        if self._open.get(ino) is not state:  # closed meanwhile: whoever opens it next drops what there is
+            state.shown = state.reader.size
+            return
         if state.growing is None:
             state.growing = trio.Lock()
         state.handles += 1

@@ -232,6 +232,44 @@ async def test_pages_go_before_a_greater_size_is_told(sample: SampleStore, plant
     planted.contents.release(handle)
 
 
+@pytest.mark.parametrize("opened", [True, False])
+async def test_the_kernel_is_given_the_end_of_what_it_may_have_forgotten(
+    sample: SampleStore, plant: Plant, opened: bool
+) -> None:
+    """Once for each size: after a notification while a file was open, or after one about a file that wasn't. It stays
+    open while that is done, though everybody closes it.
+    """
+    thread = sample.add(1, *("x" * 1000 for _ in range(9)))
+    planted = plant()
+    path = f"threads/{thread}/effective_history.jsonl"
+    node = planted.walk(path)
+    put: list[tuple[int, int, bytes]] = []
+
+    async def put_page(ino: int, offset: int, content: bytes) -> None:
+        put.append((ino, offset, content))
+        if len(put) == 2:
+            planted.contents.release(handle)
+            assert planted.contents.is_open(ino)
+
+    planted.contents.put_page = put_page
+    if not opened:
+        planted.contents.disturb(node.ino)
+    handle = await planted.open(path)
+    if opened:
+        assert planted.contents.is_settled(node.ino)
+        planted.contents.disturb(node.ino)
+    content = planted.contents.read(handle, 0, 1 << 20)
+    start = len(content) // 4096 * 4096
+    for _ in range(2):
+        assert (await planted.contents.measure(node.ino, node)).size == len(content)
+        assert put == [(node.ino, start, content[start:])]
+        planted.contents.disturb(node.ino)
+    sample.append(thread, "more")
+    size = (await planted.contents.measure(node.ino, node)).size
+    assert put[1][1] + len(put[1][2]) == size > len(content)
+    assert not planted.contents.is_open(node.ino)
+
+
 async def test_a_version_that_took_long_does_not_freeze_what_is_newer(
     sample: SampleStore, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
