@@ -197,6 +197,27 @@ async def test_content_that_is_replaced_again_within_a_second(sample: SampleStor
         planted.contents.release(handle)
 
 
+async def test_content_that_is_replaced_again_while_a_path_is_walked_slowly(sample: SampleStore, plant: Plant) -> None:
+    """The kernel walks a second time and not a third: the program gets what was there after it began, and no error."""
+    thread = sample.add(1, "hello", "world")
+    planted = plant()
+    path = f"threads/{thread}/rollouts/{sample.path(thread).name}"
+    held = [await planted.open(path)]
+    sample.replace(thread, "first")
+    with pytest.raises(OSError, match="replaced"):
+        await planted.open(path)
+    node = planted.walk(path)
+    ino, second = planted.contents.inode(node), sample.path(thread).read_bytes()
+    held.append((await planted.contents.open(ino, node, 2, lambda ino: None))[0])
+    sample.replace(thread, "second")
+    await trio.sleep(1.5)
+    held.append((await planted.contents.open(ino, node, 1, lambda ino: None))[0])
+    assert planted.contents.read(held[-1], 0, 1 << 20) == second
+    assert await planted.read(path) == sample.path(thread).read_bytes()
+    for handle in held:
+        planted.contents.release(handle)
+
+
 async def test_pages_go_before_a_greater_size_is_told(sample: SampleStore, plant: Plant) -> None:
     """What is read while they go has the new end already; who asks meanwhile waits, and is told once they are gone."""
     thread, planted, node, handle = await held(sample, plant)
