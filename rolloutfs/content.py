@@ -576,6 +576,8 @@ class Contents:
         if state.handles:
             return
         del self._open[ino]
+        if not state.is_settled:  # which whoever opens it next has to know
+            self._unsure.put(ino, True)
         if state.backing is not None and self.backings is not None:
             self.backings.withdraw(state.backing)
         state.reader.close()

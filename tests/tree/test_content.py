@@ -253,12 +253,12 @@ async def test_pages_go_before_a_greater_size_is_told(sample: SampleStore, plant
     planted.contents.release(handle)
 
 
-@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("when", ["before", "while open", "while others had it open"])
 async def test_the_kernel_is_given_the_end_of_what_it_may_have_forgotten(
-    sample: SampleStore, plant: Plant, opened: bool
+    sample: SampleStore, plant: Plant, when: str
 ) -> None:
-    """Once for each size: after a notification while a file was open, or after one about a file that wasn't. It stays
-    open while that is done, though everybody closes it.
+    """Once for each size, whenever there was a notification. The file stays open while that is done, though everybody
+    closes it.
     """
     thread = sample.add(1, *("x" * 1000 for _ in range(9)))
     planted = plant()
@@ -273,10 +273,14 @@ async def test_the_kernel_is_given_the_end_of_what_it_may_have_forgotten(
             assert planted.contents.is_open(ino)
 
     planted.contents.put_page = put_page
-    if not opened:
+    if when == "before":
         planted.contents.disturb(node.ino)
     handle = await planted.open(path)
-    if opened:
+    if when == "while others had it open":
+        planted.contents.disturb(node.ino)
+        planted.contents.release(handle)
+        handle = await planted.open(path)
+    if when == "while open":
         assert planted.contents.is_settled(node.ino)
         planted.contents.disturb(node.ino)
     content = planted.contents.read(handle, 0, 1 << 20)
