@@ -456,9 +456,9 @@ class Operations(Refusing):
         self.shortcuts.look_at_links()
 
     def _drop_attributes(self, ino: InodeT) -> None:
-        """Make the kernel ask for attributes again, and see that it knows the size of what is open."""
-        self.contents.disturb(ino)
+        """Make the kernel ask for attributes again, and take note that it may forget others. Raises OSError."""
         drop_attributes(ino)
+        self.contents.disturb(ino)
 
     def _invalidate_root(self) -> None:
         for node in (*self.tree.root_nodes(), self.tree.root):
