@@ -208,6 +208,7 @@ class Describer:
         if told is not None:
             return self._made(ino, node, told)
         told = self._contents.announced(ino) or Announced(0, 0, 0)
+        self._contents.disturb(ino)
         return self._made(ino, node, told, freshness.UNKNOWN)
 
     def sheet(self, thread: str, base: int) -> Sheet:

@@ -13,6 +13,9 @@ Rules, and where they come from:
   another number is another file, which it would print from its beginning.
 * The page with the end of a file is filled up with zeros in the kernel's cache, and a greater size makes these look
   like content until the page is gone. So of an open file the pages are dropped first, and the size is told then.
+* What the kernel is told of a file while it hears of a change, or drops pages, it gives to who asked, and forgets. When
+  that happens twice, a program that knows the size meets with the end that the file had before, be it at 0. So where it
+  may have happened to an open file, its last page is put into the cache, which the size follows (`_mend`).
 * The kernel may read a large raw file by itself (`backings`). Opens of both kinds of one inode can't coexist, so that
   is decided when it has no handle; such a handle reads what the file holds, without a guard against changes in place.
 * Two bounds on memory: projections are kept by weight, what is known about files by number.
@@ -58,10 +61,11 @@ OUTLINED: Final = 512  # threads of which the sizes of all derived files are rem
 _MOVED: Final = 20_000  # files that were shown under another number, of which all are told of changes
 LARGE: Final = 1 << 20  # bytes from which a raw file is worth a backing file (FUSE 3)
 _RAW = (Kind.ROLLOUT, Kind.STORE_FILE)
-_RETRY = 1.0  # seconds that the kernel's second walk along a path may take
+_RETRY = 30.0  # seconds that the kernel's second walk along a path may take, on a machine where all is slow
 _ASK_AGAIN = 2.0  # seconds until the index may know more of a thread
 _MOVES = 12  # times that a thread's files may be moved while we look at them
 _ATTEMPTS = 4  # at a content that is replaced again and again while we look
+_PAGE: Final = 4096  # bytes; the kernel's may be larger, which makes no difference
 _PATIENT = 24  # requests that may wait for pages to go, which wait for reads: pyfuse3 takes 99 requests at a time
 _SEARCHES = frozenset({Kind.SEARCH_README, Kind.SEARCH_PROBLEMS, Kind.HITS, Kind.INCOMPLETE, Kind.HINT})
 
@@ -80,7 +84,8 @@ class _Open:
     """An inode with handles. `frozen`: its content is no longer that of the file. `seen`: when it last was (s,
     monotonic), `sure` that nothing was in the way of seeing it. `backing`: the number of the file that the kernel reads
     instead of asking us. `shown`: the size in bytes that the kernel may know; none of its pages was made when there
-    were fewer. It grows under `growing`.
+    were fewer. It grows under `growing`. `disturbed`: the kernel may have forgotten what it was told. `ensured`: the
+    size in bytes that it has all the same.
     """
 
     reader: Reader
@@ -90,10 +95,19 @@ class _Open:
     backing: int | None = None
     sure: bool = True
     shown: int = 0
+    disturbed: bool = False
+    ensured: int = 0
     growing: trio.Lock | None = None  # made when it is needed: few files grow while they are open
 
     def __post_init__(self) -> None:
         self.shown = self.reader.size
+
+    @property
+    def is_settled(self) -> bool:
+        """True when the kernel was told of all that can be read, and can't have forgotten it."""
+        if self.shown != self.reader.size:
+            return False
+        return not self.disturbed or self.ensured == self.shown or self.backing is not None
 
 
 class _Handle(NamedTuple):
@@ -131,6 +145,10 @@ async def _no_pages(ino: int) -> None:
     """Drops the pages of an inode where there is no kernel."""
 
 
+async def _no_page(ino: int, offset: int, content: bytes) -> None:
+    """Puts a page of an inode into a cache where there is no kernel."""
+
+
 def _no_matter(thread: str) -> None:
     """Hears of a thread of which a file has got another number."""
 
@@ -161,6 +179,7 @@ class Contents:
         self.backings: Backings | None = None  # where the kernel may read files by itself
         self._times = times
         self.drop_pages: Callable[[int], Awaitable[None]] = _no_pages  # all that the kernel has of an inode
+        self.put_page: Callable[[int, int, bytes], Awaitable[None]] = _no_page  # with the end of a file
         self.moved: Callable[[str], None] = _no_matter
         self.turns = TurnFolders(engine, tree)
         self._fds = OpenFiles(files)
@@ -169,6 +188,7 @@ class Contents:
         self._beside: Recent[int, Derived] = Recent(BESIDE, _weight)  # what was made with them, and not opened so far
         self._outlined: Recent[str, Mapping[View, Outline]] = Recent(OUTLINED, _all_bases)  # what the index knows
         self._announced: Recent[int, Announced] = Recent(KNOWN)
+        self._unsure: Recent[int, bool] = Recent(KNOWN)  # files of which the kernel may not know what was announced
         self._together: Recent[int, tuple[Mapping[int, int], tuple[int, int]]] = Recent(OUTLINED)  # see `sizes`
         #: Digests of the signatures of what was opened. Those of threads are settled while the store is watched, until
         #: something happens to it: the kernel needn't be told anything when they are opened again.
@@ -214,6 +234,21 @@ class Contents:
         state = self._open.get(ino)
         return state is not None and (state.frozen or not state.sure or state.shown != state.reader.size)
 
+    def disturb(self, ino: int) -> None:
+        """The kernel is told of a change of an inode, and may forget what else it is told of it just now; or was told
+        no size that holds.
+        """
+        state = self._open.get(ino)
+        if state is None:
+            self._unsure.put(ino, True)
+        else:
+            state.disturbed = True
+
+    def is_settled(self, ino: int) -> bool:
+        """False for an inode with handles of which `measure` has more to do than to tell the size."""
+        state = self._open.get(ino)
+        return state is None or state.is_settled
+
     async def measure(self, ino: int, node: Node) -> Announced:
         """The exact attributes of a file's inode, computed if they have to be. Never fails for one that is open."""
         state = self._open.get(ino)
@@ -239,7 +274,7 @@ class Contents:
         if not follows:
             return await self._kept(ino, state)
         told = self._tell(ino, node, version, state.shown)
-        return told if state.shown == state.reader.size else await self._shown(ino, state, told)
+        return told if state.is_settled else await self._shown(ino, state, told)
 
     async def settle(self, node: Node) -> None:
         """Before a look-up is answered: if an open inode's content was replaced, move the file to another number."""
@@ -396,7 +431,7 @@ class Contents:
                 if left and self._is_behind(ino, node, version):  # at last it is as new as we can make it
                     continue
                 try:
-                    state = self._open[ino] = self._begin(node, version)
+                    state = self._begin(ino, node, version)
                 except OSError as error:
                     if error.errno in (errno.ESTALE, errno.ENOENT):  # replaced since we looked
                         self._drop(node)
@@ -420,7 +455,7 @@ class Contents:
         version = self._at_hand(node, with_extents=True)
         if version is None or self._is_behind(ino, node, version):
             return None
-        state = self._open[ino] = self._begin(node, version)
+        state = self._begin(ino, node, version)
         self._retries.drop((who, node.ino))
         return self._handle(ino, state, version, invalidate, self._age() if self._is_told_of(node, version) else None)
 
@@ -433,7 +468,7 @@ class Contents:
         version = self._full.get(ino)
         if version is None:
             return None
-        state = self._open[ino] = _Open(reader(version, self._fds), time.monotonic(), handles=1)
+        state = self._opening(ino, _Open(reader(version, self._fds), time.monotonic(), handles=1))
         self._retries.drop((who, inodes.canonical(ino)))
         return self._numbered(ino, state)
 
@@ -442,7 +477,14 @@ class Contents:
         told = self._told(ino)
         return told is not None and version.size < told.size and not self._lasts(node, version)
 
-    def _begin(self, node: Node, version: Version) -> _Open:
+    def _opening(self, ino: int, state: _Open) -> _Open:
+        """Take note of an inode that had no handle."""
+        self._open[ino] = state
+        state.disturbed = ino in self._unsure
+        self._unsure.drop(ino)
+        return state
+
+    def _begin(self, ino: int, node: Node, version: Version) -> _Open:
         """Open an inode that has no handle."""
         now = time.monotonic()
         is_raw = self.backings is not None and node.kind in _RAW and version.size >= LARGE
@@ -450,9 +492,9 @@ class Contents:
         if self.backings is not None and whole is not None:
             number = self.backings.register(whole.descriptor)
             if number is not None:
-                return _Open(whole, now, backing=number)
+                return self._opening(ino, _Open(whole, now, backing=number))
             whole.close()
-        return _Open(reader(version, self._fds), now)
+        return self._opening(ino, _Open(reader(version, self._fds), now))
 
     def _may_have(self, state: _Open, who: int, node: Node) -> bool:
         """True when an open may be answered with content that was replaced an instant ago.
@@ -531,11 +573,15 @@ class Contents:
     def release(self, handle: int) -> None:
         """Close a handle."""
         closed = self._handles.pop(handle)
-        state, ino = closed.state, closed.ino
+        self._let_go(closed.ino, closed.state)
+
+    def _let_go(self, ino: int, state: _Open) -> None:
         state.handles -= 1
         if state.handles:
             return
         del self._open[ino]
+        if not state.is_settled:  # which whoever opens it next has to know
+            self._unsure.put(ino, True)
         if state.backing is not None and self.backings is not None:
             self.backings.withdraw(state.backing)
         state.reader.close()
@@ -595,10 +641,11 @@ class Contents:
         return await self._shown(ino, state, told)
 
     async def _shown(self, ino: int, state: _Open, told: Announced) -> Announced:
-        """What the kernel may be told of an open inode that has grown: the pages with the end that it had go before.
-        Who finds too many waiting for that is told what was told before.
+        """What the kernel may be told of an open inode that has grown, or of which it may have forgotten what it was
+        told: the pages with the end that it had go before. Who finds too many waiting for that is told what was told
+        before.
         """
-        if state.shown != state.reader.size and self._patient < _PATIENT:
+        if not state.is_settled and self._patient < _PATIENT:
             self._patient += 1
             try:
                 await self._let_grow(ino, state)
@@ -610,13 +657,35 @@ class Contents:
         return told
 
     async def _let_grow(self, ino: int, state: _Open) -> None:
+        """The inode stays open meanwhile: no page is put where another content lies by then."""
+        if self._open.get(ino) is not state:  # closed meanwhile: whoever opens it next drops what there is
+            state.shown = state.reader.size
+            return
         if state.growing is None:
             state.growing = trio.Lock()
-        async with state.growing:
-            size = state.reader.size
-            if state.shown < size and state.backing is None:
-                await self.drop_pages(ino)
-            state.shown = size  # a file that the kernel reads by itself may also have been cut
+        state.handles += 1
+        try:
+            async with state.growing:
+                size, is_ours = state.reader.size, state.backing is None
+                grows = state.shown < size
+                if grows and is_ours:
+                    await self.drop_pages(ino)
+                state.shown = size  # a file that the kernel reads by itself may also have been cut
+                if is_ours and state.ensured != size and (grows or state.disturbed):
+                    await self._mend(ino, state, size)
+        finally:
+            self._let_go(ino, state)
+
+    async def _mend(self, ino: int, state: _Open, size: int) -> None:
+        """Make the kernel have a size in bytes, by a page that ends there: what it is told of that it can't forget."""
+        start = max(size - 1, 0) // _PAGE * _PAGE
+        try:
+            content = state.reader.read(start, size - start)
+        except OSError:  # damaged meanwhile, as who reads it is told
+            return
+        if content:
+            await self.put_page(ino, start, content)
+        state.ensured = size
 
     # Versions
 

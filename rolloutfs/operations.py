@@ -41,7 +41,7 @@ from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
 from rolloutfs.guarding import guarded
 from rolloutfs.handles import ControlFiles
-from rolloutfs.invalidating import drop_attributes, drop_entry, drop_pages
+from rolloutfs.invalidating import drop_attributes, drop_entry, drop_pages, put_page
 from rolloutfs.journal import Journal
 from rolloutfs.nodes import TURN_FOLDERS, Kind, Listing, Node, Place, needs_links
 from rolloutfs.notices import Notices
@@ -106,8 +106,9 @@ class Operations(Refusing):
         self._door: Door | None = None
         self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._answers = Answers()
-        self.notices = Notices(drop_attributes)
-        self.contents.drop_pages, self.contents.moved = drop_pages, self._answers.forget
+        self.notices = Notices(self._drop_attributes)
+        self.contents.drop_pages, self.contents.put_page = drop_pages, put_page
+        self.contents.moved = self._answers.forget
         self._heads: dict[str, str] | None = None  # selected paths of the threads that have several rollouts
         self._heads_looked = freshness.Share()
         self._heads_moved = False
@@ -172,7 +173,7 @@ class Operations(Refusing):
         node = self.shortcuts.node(inode)
         kept = self._answers.of(node)
         entry = kept.entries.get(inode)
-        if entry is None or not entry.attr_timeout:
+        if entry is None or not entry.attr_timeout or not self.contents.is_settled(inode):
             is_shown = node.is_link or (node.kind is Kind.SHELF and "/" in node.name)
             links = await self._links(node) if is_shown else None
             entry = self._noted(kept, node, await self._describer.measure(inode, node, links))
@@ -463,6 +464,11 @@ class Operations(Refusing):
         self._invalidate_root()
         self._invalidate_thread(thread)
         self.shortcuts.look_at_links()
+
+    def _drop_attributes(self, ino: InodeT) -> None:
+        """Make the kernel ask for attributes again, and take note that it may forget others. Raises OSError."""
+        drop_attributes(ino)
+        self.contents.disturb(ino)
 
     def _invalidate_root(self) -> None:
         for node in (*self.tree.root_nodes(), self.tree.root):

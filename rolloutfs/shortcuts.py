@@ -130,7 +130,9 @@ class Shortcuts:
             return None
         self._looking.look(inode)
         node = self.node(inode)
-        return None if node.ino != inode else self._at_hand(self._answers.of(node), node)
+        if node.ino != inode or not self._contents.is_settled(inode):
+            return None
+        return self._at_hand(self._answers.of(node), node)
 
     def _at_hand(self, kept: Kept, node: Node) -> bytes | None:
         """What is told of a node of which nobody has another content open; None when it has to be found out."""
