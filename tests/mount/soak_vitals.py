@@ -83,7 +83,9 @@ signal.signal(signal.SIGUSR2, report)
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """Numbers, `known` of threads, `born` of the rollouts that there ever were, and bytes for `resident`, `largest` (of a worker) and `projections`."""
+    """Numbers, `known` of threads, `born` of the rollouts that there ever were, and bytes for `resident`, `largest` (of a
+    worker) and `projections`.
+    """
 
     requests: int
     handles: int
