@@ -28,7 +28,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import trio
@@ -44,6 +43,7 @@ from rolloutfs.heirs import Heirs
 from rolloutfs.lru import Recent
 from rolloutfs.marks import Marks
 from rolloutfs.nodes import Kind, Node
+from rolloutfs.packs import Packs
 from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader, whole_reader
 from rolloutfs.slots import VIEW_SLOTS
 from rolloutfs.storefiles import StoreFiles
@@ -52,11 +52,12 @@ from rolloutfs.turnfolders import TurnFolders
 
 log = logging.getLogger(__name__)
 
-PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has open
+PROJECTIONS: Final = 24 << 20  # bytes of extents kept for files that nobody has open
 BESIDE: Final = 4 << 20  # bytes of those that were made together with one that was opened
 KNOWN: Final = 4096  # files whose size is remembered, about 1.5 KiB each
 OUTLINED: Final = 512  # threads of which the sizes of all derived files are remembered, about 4 KiB each
 _MOVED: Final = 20_000  # files that were shown under another number, of which all are told of changes
+_OPENED: Final = 18  # bits of the number of pairs of files of which it is remembered what was opened: 10 MiB
 LARGE: Final = 1 << 20  # bytes from which a raw file is worth a backing file (FUSE 3)
 _RAW = (Kind.ROLLOUT, Kind.STORE_FILE)
 _RETRY = 1.0  # seconds that the kernel's second walk along a path may take
@@ -120,11 +121,6 @@ def _all_bases(outlines: Mapping[View, Outline]) -> int:
     return 1 + max(len(outline.basis) for outline in outlines.values()) // 8
 
 
-def _digest(signature: object) -> int:
-    """Tells signatures apart, in 64 bits of which one is set: one names every file that the content was made from."""
-    return int.from_bytes(blake2b(repr(signature).encode("utf-8", "surrogatepass"), digest_size=8).digest()) or 1
-
-
 Times = Callable[[Node, Version], tuple[int, int]]
 
 
@@ -167,16 +163,18 @@ class Contents:
         self._fds = OpenFiles(files)
         self._known: Recent[int, Derived] = Recent(KNOWN, _bases)
         self._full: Recent[int, Derived] = Recent(PROJECTIONS, _weight)
+        self._packs = Packs(engine.store, tree, self._fds)
         self._beside: Recent[int, Derived] = Recent(BESIDE, _weight)  # what was made with them, and not opened so far
         self._outlined: Recent[str, Mapping[View, Outline]] = Recent(OUTLINED, _all_bases)  # what the index knows
         self._announced: Recent[int, Announced] = Recent(KNOWN)
         self._together: Recent[int, tuple[Mapping[int, int], tuple[int, int]]] = Recent(OUTLINED)  # see `sizes`
         #: Digests of the signatures of what was opened. Those of threads are settled while the store is watched, until
         #: something happens to it: the kernel needn't be told anything when they are opened again.
-        self._opened = Marks()
+        self._opened = Marks(_OPENED)
         #: One more than the sizes of files that the kernel asks for again and again, settled in the same way.
         self._sizes = Marks()
         self._asked: Recent[str, float] = Recent(KNOWN)  # when the index was asked for a thread (s, monotonic)
+        self._missed: Recent[str, float] = Recent(KNOWN)  # when it knew nothing of one (s, monotonic)
         self._retries: Recent[tuple[int, int], float] = Recent(256)
         self._heirs = Heirs()
         self._epochs: dict[int, int] = {}
@@ -403,8 +401,8 @@ class Contents:
             elif self._open.get(ino) is not state:  # closed by all others meanwhile
                 continue
             self._retries.drop((who, node.ino))  # this walk has its answer; the next one begins anew
-            lasts = age == self._age() and self._is_told_of(node, version)
-            return self._handle(ino, state, version, invalidate, age if lasts else None)
+            lasts = age == self._age() and self._is_told_of(node, version) and self._is_kept(ino, state, version)
+            return self._handle(ino, state, invalidate, age if lasts else None)
         raise OSError(errno.EIO, "The content is replaced faster than it can be opened")
 
     def open_now(self, ino: int, node: Node, who: int, invalidate: Callable[[int], None]) -> tuple[int, bool] | None:
@@ -413,25 +411,61 @@ class Contents:
         """
         if self.backings is not None or ino in self._open:
             return None
+        packed = self._open_packed(ino, node, who, invalidate) if node.kind is Kind.VIEW else None
+        if packed is not None:
+            return packed
         version = self._at_hand(node, with_extents=True)
         if version is None or self._is_behind(ino, node, version):
             return None
         state = self._open[ino] = self._begin(node, version)
         self._retries.drop((who, node.ino))
-        return self._handle(ino, state, version, invalidate, self._age() if self._is_told_of(node, version) else None)
+        age = self._age() if self._is_told_of(node, version) else None
+        return self._handle(ino, state, invalidate, age if self._is_kept(ino, state, version) else None)
 
     def open_again(self, ino: int, who: int) -> int | None:
         """A handle for a derived file that nobody has open, was opened since anything happened to the store, and of
         which the kernel may keep the pages; else None, and nothing has happened.
         """
-        if self._unchanged is None or ino in self._open or not self._opened.settled(ino):
+        if self._unchanged is None or ino in self._open:
             return None
-        version = self._full.get(ino)
-        if version is None:
+        mark = self._opened.settled(ino)
+        if not mark:
             return None
-        state = self._open[ino] = _Open(reader(version, self._fds), time.monotonic(), handles=1)
+        late = self._packs.reader(ino, mark)
+        if late is None:
+            version = self._full.get(ino)
+            if version is None:
+                return None
+            state = _Open(reader(version, self._fds), time.monotonic(), handles=1)
+        else:
+            state = _Open(late, time.monotonic(), handles=1)
+        self._open[ino] = state
         self._retries.drop((who, inodes.canonical(ino)))
         return self._numbered(ino, state)
+
+    def _open_packed(
+        self, ino: int, node: Node, who: int, invalidate: Callable[[int], None]
+    ) -> tuple[int, bool] | None:
+        """The same as `open_now` for a file of a thread that the index has as a whole, see `packs`."""
+        base, thread = ino & ~0xFF, node.thread
+        if self._unchanged is None:
+            return None
+        if not self._packs.is_settled(base) and not self._packs.settle(thread, base, self._staying):
+            return None
+        outlines = self._outlined.get(thread) or self._holding(thread)
+        outline = outlines.get(node.view) if isinstance(node.view, View) else None
+        if outline is None:
+            return None
+        mark = Derived.outlined(outline).mark
+        pinned = self._packs.reader(ino, mark)
+        if pinned is None or pinned.size != outline.size:
+            return None
+        full = self._full.get(ino)
+        if full is not None and full.mark != mark:
+            self._full.drop(ino)
+        state = self._open[ino] = _Open(pinned, time.monotonic())
+        self._retries.drop((who, node.ino))
+        return self._handle(ino, state, invalidate, self._opened.age)
 
     def _is_behind(self, ino: int, node: Node, version: Version) -> bool:
         """True for content that was being made when more of it was announced."""
@@ -463,24 +497,21 @@ class Contents:
         self._retries.put((who, node.ino), time.monotonic())
         return False
 
-    def _handle(
-        self,
-        ino: int,
-        state: _Open,
-        version: Version,
-        invalidate: Callable[[int], None],
-        age: int | None,
-    ) -> tuple[int, bool]:
+    def _is_kept(self, ino: int, state: _Open, version: Version) -> bool:
+        """True for a version that an inode shows and that `open_again` takes."""
+        return version is self._full.get(ino) and version.mark == state.reader.mark
+
+    def _handle(self, ino: int, state: _Open, invalidate: Callable[[int], None], age: int | None) -> tuple[int, bool]:
         """With `age` the mark is settled, unless the kernel has to be told something."""
         state.handles += 1
-        signature = _digest(state.reader.signature)
+        mark = state.reader.mark
         before = self._opened.get(ino)
-        keep = before == signature
-        self._opened.put(ino, signature)
+        keep = before == mark
+        self._opened.put(ino, mark)
         told = self._told(ino)
         if (before and not keep) or (told is not None and told.size != state.reader.size):
             invalidate(ino)
-        elif age is not None and version is self._full.get(ino) and version.signature == state.reader.signature:
+        elif age is not None:
             self._opened.settle(ino, age)
         return self._numbered(ino, state), keep
 
@@ -535,7 +566,7 @@ class Contents:
         if state.backing is not None and self.backings is not None:
             self.backings.withdraw(state.backing)
         state.reader.close()
-        if state.frozen or inodes.canonical(ino) in self._epochs:
+        if state.frozen or (self._epochs and inodes.canonical(ino) in self._epochs):
             self._choose(ino)
 
     # Epochs
@@ -662,7 +693,9 @@ class Contents:
             if full is not None:
                 return full
         # Whoever asks for the size of one derived file will ask for the others, and whoever reads one will read them.
-        made = self._engine.project_all(node.thread) if node.kind is Kind.VIEW else {}
+        made = {}
+        if node.kind is Kind.VIEW:
+            made = self._recall(node.thread) or self._engine.project_all(node.thread)
         if made:
             self._learn(node.thread, made)
             known = self._outline(node)
@@ -670,6 +703,32 @@ class Contents:
                 return known
             return self._filled(node.ino, known)
         return None
+
+    def _recall(self, thread: str) -> dict[View, Projection]:
+        """Every derived file of a small thread as the index has them, if that holds; else nothing."""
+        packed = self._engine.store.packed(thread)
+        outlines = self._holding(thread) if packed is not None else None
+        return self._engine.store.unpack(packed, outlines) if packed is not None and outlines else {}
+
+    def _holding(self, thread: str) -> Mapping[View, Outline]:
+        """What the index told of all derived files of a thread, if all of that holds, or what it tells now."""
+        outlines = self._outlined.get(thread) or {}
+        bases = {id(outline.basis): outline.basis for outline in outlines.values()}
+        if outlines and all(self._engine.store.is_made_from(thread, basis) for basis in bases.values()):
+            return outlines
+        missed = self._missed.get(thread)
+        if missed is not None and time.monotonic() - missed < _ASK_AGAIN:
+            return {}
+        outlines = self._take_over(thread)
+        if not outlines:
+            self._missed.put(thread, time.monotonic())
+        return outlines
+
+    def _staying(self, thread: str) -> Mapping[View, Outline]:
+        """The same if it stays so until something happens to the store; else nothing."""
+        outlines = self._holding(thread)
+        bases = {id(outline.basis): outline.basis for outline in outlines.values()}
+        return outlines if all(self._stays(thread, basis) for basis in bases.values()) else {}
 
     def _filled(self, ino: int, known: Derived) -> Derived | None:
         """The same with what a reader needs, if that is at hand."""
@@ -708,12 +767,16 @@ class Contents:
         if asked is not None and now - asked < _ASK_AGAIN:
             return False
         self._asked.put(thread, now)
+        return bool(self._take_over(thread))
+
+    def _take_over(self, thread: str) -> Mapping[View, Outline]:
+        """What the index says now of all derived files of a thread."""
         outlines = self._engine.store.outlines(thread)
         if outlines:
             self._outlined.put(thread, outlines)
             for basis in {id(outline.basis): outline.basis for outline in outlines.values()}.values():
                 self._heirs.note(thread, basis[1:])
-        return bool(outlines)
+        return outlines
 
     def _learn(self, thread: str, made: Mapping[View, Projection]) -> None:
         """Keep derived files that were made together. What the index says of one is enough where it is the same."""
@@ -732,7 +795,6 @@ class Contents:
                 self._note(node, version)
             if version.extents is not None:  # of what is never opened, nothing is worth keeping for long
                 self._beside.put(node.ino, version)
-                self._opened.lift(node.ino)
 
     def _note(self, node: Node, version: Derived) -> None:
         if node.thread:
@@ -788,6 +850,7 @@ class Contents:
         self._unchanged = Recent(KNOWN) if watched else None
         self._opened.disturb()
         self._sizes.disturb()
+        self._packs.disturb()
 
     def forget(self, thread: str) -> None:
         """Make everything about a thread anew when it is asked for."""

@@ -25,7 +25,7 @@ from threadstore.extents import Extents
 from threadstore.files import FileIdentity, open_regular, pread_exactly
 from threadstore.filestates import FileStates
 from threadstore.heads import Head, Row, StateDatabase, Subject, is_young, select
-from threadstore.index import Entry, IndexReader, Kept
+from threadstore.index import Entry, IndexReader, Kept, Packed
 from threadstore.lines import Log, forward
 from threadstore.masking import Mask
 from threadstore.metas import Metas, agent_of
@@ -356,10 +356,13 @@ class ThreadStore:
             return None
         return self._shown(Projection(extents, outline.basis, outline.generation), view)
 
-    def recall_all(self, thread_id: str) -> dict[View, Projection]:
-        """Every derived file of a small thread as the index has them, if that holds; else nothing."""
-        outlines = self.outlines(thread_id)
-        known = self._index.all_extents(thread_id) if outlines and self._index is not None else {}
+    def packed(self, thread_id: str) -> Packed | None:
+        """What the index has of all derived files of a small thread. It holds if outlines do that it fits."""
+        return None if self._index is None else self._index.packed(thread_id)
+
+    def unpack(self, packed: Packed, outlines: Mapping[View, Outline]) -> dict[View, Projection]:
+        """Every derived file of a thread from that, if it fits these, which hold; else nothing."""
+        known = packed.unpacked() if packed.fits(outlines) else {}
         if known.keys() != outlines.keys() or any(known[view].size != outlines[view].size for view in known):
             return {}
         return {view: Projection(known[view], one.basis, one.generation) for view, one in outlines.items()}
