@@ -99,7 +99,8 @@ class Operations(Refusing):
         self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._answers = Answers()
         self.notices = Notices(drop_attributes)
-        self.contents.drop_pages, self.contents.moved = drop_pages, self._answers.forget
+        self.contents.drop_through(drop_pages)
+        self.contents.moved = self._answers.forget
         self._heads: dict[str, str] | None = None  # selected paths of the threads that have several rollouts
         self._heads_looked = freshness.Share()
         self._heads_moved = False

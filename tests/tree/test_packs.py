@@ -18,7 +18,7 @@ from threadstore.projection import View
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import content, packs
+from rolloutfs import outlines, packs
 from rolloutfs.attributes import Clock
 from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
@@ -120,7 +120,7 @@ def test_a_walk_looks_into_each_thread_once(
     reads is right.
     """
     monkeypatch.setattr(packs, "_AT_HAND", 2)
-    monkeypatch.setattr(content, "OUTLINED", 2)
+    monkeypatch.setattr(outlines, "OUTLINED", 2)
     threads = [sample.add(number, f"hello {number}", "more") for number in range(6)]
     wanted = {thread: computed(sample, tmp_path, thread) for thread in threads}
     tree = indexed()
