@@ -29,29 +29,28 @@ from rolloutfs.readers import LateReader, mark_of
 from rolloutfs.slots import VIEW_SLOTS
 from rolloutfs.tree import Tree
 
-_AT_HAND: Final = 32  # rows, about 25 KiB each once they were looked into: files of a thread are opened in a row
+ROWS: Final = 12 << 20  # bytes of rows that are kept
+_LOOKED: Final = 16  # rows that were looked into, about 20 KiB each: files of a thread are read one after the other
 _OTHERS: Final = 1024
 _BITS: Final = 16  # of the number of pairs of threads whose rows were looked into: 2.5 MiB
 
 
 @dataclass(slots=True)
 class _Pack:
-    """A row, what it says once somebody has looked, and the log that it is about; all of that as long as nothing has
-    happened. `guard` is about `file`, which need not be open any more.
+    """A row, and the log that it is about, both as long as nothing has happened. `guard` is about `file`, which need
+    not be open any more.
     """
 
     age: int
     packed: Packed
     log: Basis
-    extents: Mapping[View, Extents] | None = None
     file: OpenFile | None = None
     guard: Guard | None = None
 
-    def look(self, view: View) -> Extents:
-        """Where the bytes of a file lie."""
-        if self.extents is None:
-            self.extents = self.packed.unpacked()
-        return self.extents[view]
+    @property
+    def weight(self) -> int:
+        """Bytes of memory, about."""
+        return 1024 + len(self.packed.data) + len(self.packed.generations)
 
 
 class Packs:
@@ -65,7 +64,8 @@ class Packs:
         self._store, self._tree = store, tree
         self._files = files
         self._marks = Marks(_BITS)
-        self._at_hand: Recent[int, _Pack] = Recent(_AT_HAND)
+        self._at_hand: Recent[int, _Pack] = Recent(ROWS, lambda pack: pack.weight)
+        self._looked: Recent[int, tuple[Packed, Mapping[View, Extents]]] = Recent(_LOOKED)
         self._others: Recent[int, int] = Recent(_OTHERS)  # marks of rows that it isn't done for
 
     def disturb(self) -> None:
@@ -93,7 +93,7 @@ class Packs:
             if not _is_whole(extents, outlines) or not _is_of_one(extents, pack.log):
                 self._others.put(base, mark)
                 return False
-            pack.extents = extents
+            self._looked.put(base, (pack.packed, extents))
         self._marks.put(base, mark)
         self._marks.settle(base, self._marks.age)
         self._at_hand.put(base, pack)
@@ -122,7 +122,9 @@ class Packs:
         if guard.broken:
             self._files.unpin(file)
             raise OSError(errno.ESTALE, "The file was cut meanwhile", log.path)
-        return LateReader(self._files, file, guard, partial(pack.look, view), (mark, size, generation))
+        return LateReader(
+            self._files, file, guard, partial(self._extents, base, pack.packed, view), (mark, size, generation)
+        )
 
     def _pack(self, base: int, settled: int) -> _Pack | None:
         """The row of a thread, if it is the one that was looked into."""
@@ -133,6 +135,14 @@ class Packs:
             return None
         self._at_hand.put(base, pack)
         return pack
+
+    def _extents(self, base: int, packed: Packed, view: View) -> Extents:
+        """Where the bytes of a file lie."""
+        looked = self._looked.get(base)
+        if looked is None or looked[0] is not packed:
+            looked = packed, packed.unpacked()
+            self._looked.put(base, looked)
+        return looked[1][view]
 
     def _take(self, thread: str) -> tuple[Packed, Basis] | None:
         """The row of a thread as it is now, and the state of the log."""

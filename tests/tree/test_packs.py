@@ -119,7 +119,8 @@ def test_a_walk_looks_into_each_thread_once(
     """A second one into none, also after something happened to another thread, however many there are; and what it
     reads is right.
     """
-    monkeypatch.setattr(packs, "_AT_HAND", 2)
+    monkeypatch.setattr(packs, "ROWS", 5000)
+    monkeypatch.setattr(packs, "_LOOKED", 2)
     monkeypatch.setattr(outlines, "OUTLINED", 2)
     threads = [sample.add(number, f"hello {number}", "more") for number in range(6)]
     wanted = {thread: computed(sample, tmp_path, thread) for thread in threads}
@@ -231,8 +232,7 @@ def test_another_row_is_not_taken(
         else:
             database.execute("UPDATE extents SET data = substr(data, 1, 100) WHERE thread_id = ?", (thread,))
         database.commit()
-    for number in range(2, packs._AT_HAND + 4):
-        tree.contents._packs._at_hand.put(number, None)  # type: ignore[arg-type]  # so that the row is asked for again
+    tree.contents._packs._at_hand.clear()
     assert tree.again(thread, NAMES[0]) is None
     assert {name: tree.read(thread, name) for name in NAMES} == before
 
