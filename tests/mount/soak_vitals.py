@@ -72,7 +72,7 @@ def report(*_):
             "names": len(one.tree._dynamic),
             "files": max(len(versions._known), len(contents._told)),
             "known": len(one._engine.store.thread_ids()),
-            "contents": len(versions._full) + len(versions._beside),
+            "contents": len(versions._full) + len(versions._beside) + len(contents._packs._at_hand),
             "projections": versions._full._total + versions._beside._total,
             "blocks": sys.getallocatedblocks(),
         }}, file)
