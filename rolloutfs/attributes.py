@@ -21,7 +21,7 @@ from threadstore.projection import SELECTION, View
 from threadstore.store import Links
 
 from rolloutfs import freshness, readme
-from rolloutfs.content import Announced, Contents
+from rolloutfs.content import Contents
 from rolloutfs.engine import FullStore
 from rolloutfs.nodes import FOLDERS as TREE_FOLDERS
 from rolloutfs.nodes import LINKS, TURN_FOLDERS, Kind, Node
@@ -29,6 +29,7 @@ from rolloutfs.readers import Derived, Plain, Version
 from rolloutfs.shelves import SHELVES, Shelves
 from rolloutfs.slots import VIEW_SLOTS
 from rolloutfs.storefiles import FOLDERS, StoreFiles
+from rolloutfs.told import Announced
 from rolloutfs.tree import Tree
 
 BLOCK = 128 << 10  # bytes that programs are told to read at once

@@ -1,152 +1,56 @@
-"""The bytes of the files: which version a file has now, what the kernel has been told, and what open handles keep.
+"""The bytes of the files: what open handles keep, and what the kernel may be told of files that are open.
 
 Rules, and where they come from:
 
-* A size is exact or a placeholder that is asked for again (FUSE 6.1).  `announced` remembers what the kernel was
-  told last, so that a placeholder doesn't shrink a file that somebody reads, nor empty its page cache.
 * An OPEN looks at the store.  If the content is not the one that was opened last, the kernel's pages are dropped.
 * A handle keeps what it opened (FAULTS 28).  If the content only grew, its reader follows.  If it was *replaced*
-  while handles are open, the two must not meet in one page cache.  So the inode stays with its old content, frozen,
-  and the file moves to a new inode number, its next *epoch*: the OPEN that noticed it is answered with ESTALE, upon
-  which the kernel walks the path once more with fresh look-ups (`LOOKUP_REVAL` in fs/namei.c) and opens the new
-  inode; the program sees nothing. The file returns to its own number when neither is open any more: to `tail -F`
-  another number is another file, which it would print from its beginning.
-* The page with the end of a file is filled up with zeros in the kernel's cache, and a greater size makes these look
-  like content until the page is gone. So of an open file the pages are dropped first, and the size is told then.
-* What the kernel is told of a file while it hears of a change, or drops pages, it gives to who asked, and forgets. When
-  that happens twice, a program that knows the size meets with the end that the file had before, be it at 0. So where it
-  may have happened to an open file, its last page is put into the cache, which the size follows (`_mend`).
+  while handles are open, the inode is frozen, and the file moves to another number (`epochs`): the OPEN that noticed it
+  is answered with ESTALE, upon which the kernel walks the path once more with fresh look-ups (`LOOKUP_REVAL` in
+  fs/namei.c) and opens the new inode; the program sees nothing.
 * The kernel may read a large raw file by itself (`backings`). Opens of both kinds of one inode can't coexist, so that
   is decided when it has no handle; such a handle reads what the file holds, without a guard against changes in place.
-* Two bounds on memory: projections are kept by weight, what is known about files by number.
 """
 
 from __future__ import annotations
 
 import errno
-import logging
-import os
 import stat
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Final, NamedTuple
 
-import trio
 from threadstore.errors import StoreError
-from threadstore.projection import SELECTION, Basis, FamilyView, Outline, Projection, StoreView, View
+from threadstore.projection import SELECTION, View
 
-from rolloutfs import freshness, inodes
+from rolloutfs import inodes
 from rolloutfs.backing import Backings
 from rolloutfs.engine import Engine
+from rolloutfs.epochs import Epochs
 from rolloutfs.fds import OpenFiles
-from rolloutfs.heirs import Heirs
+from rolloutfs.growing import Growth, Open, no_page, no_pages
 from rolloutfs.lru import Recent
-from rolloutfs.marks import Marks
 from rolloutfs.nodes import Kind, Node
+from rolloutfs.packs import Packs
 from rolloutfs.readers import Derived, Literal, Plain, Reader, Version, reader, whole_reader
 from rolloutfs.slots import VIEW_SLOTS
 from rolloutfs.storefiles import StoreFiles
+from rolloutfs.told import Announced, Told
 from rolloutfs.tree import Tree
-from rolloutfs.turnfolders import TurnFolders
+from rolloutfs.versions import Versions
 
-log = logging.getLogger(__name__)
-
-PROJECTIONS: Final = 32 << 20  # bytes of extents kept for files that nobody has open
-BESIDE: Final = 4 << 20  # bytes of those that were made together with one that was opened
-KNOWN: Final = 4096  # files whose size is remembered, about 1.5 KiB each
-OUTLINED: Final = 512  # threads of which the sizes of all derived files are remembered, about 4 KiB each
-_MOVED: Final = 20_000  # files that were shown under another number, of which all are told of changes
 LARGE: Final = 1 << 20  # bytes from which a raw file is worth a backing file (FUSE 3)
 _RAW = (Kind.ROLLOUT, Kind.STORE_FILE)
 _RETRY = 30.0  # seconds that the kernel's second walk along a path may take, on a machine where all is slow
-_ASK_AGAIN = 2.0  # seconds until the index may know more of a thread
-_MOVES = 12  # times that a thread's files may be moved while we look at them
 _ATTEMPTS = 4  # at a content that is replaced again and again while we look
-_PAGE: Final = 4096  # bytes; the kernel's may be larger, which makes no difference
-_PATIENT = 24  # requests that may wait for pages to go, which wait for reads: pyfuse3 takes 99 requests at a time
-_SEARCHES = frozenset({Kind.SEARCH_README, Kind.SEARCH_PROBLEMS, Kind.HITS, Kind.INCOMPLETE, Kind.HINT})
-
-
-class Announced(NamedTuple):
-    """What the kernel was told about an inode: bytes, ns, permission bits."""
-
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    mode: int = 0o400
-
-
-@dataclass(slots=True)
-class _Open:
-    """An inode with handles. `frozen`: its content is no longer that of the file. `seen`: when it last was (s,
-    monotonic), `sure` that nothing was in the way of seeing it. `backing`: the number of the file that the kernel reads
-    instead of asking us. `shown`: the size in bytes that the kernel may know; none of its pages was made when there
-    were fewer. It grows under `growing`. `disturbed`: the kernel may have forgotten what it was told. `ensured`: the
-    size in bytes that it has all the same.
-    """
-
-    reader: Reader
-    seen: float
-    handles: int = 0
-    frozen: bool = False
-    backing: int | None = None
-    sure: bool = True
-    shown: int = 0
-    disturbed: bool = False
-    ensured: int = 0
-    growing: trio.Lock | None = None  # made when it is needed: few files grow while they are open
-
-    def __post_init__(self) -> None:
-        self.shown = self.reader.size
-
-    @property
-    def is_settled(self) -> bool:
-        """True when the kernel was told of all that can be read, and can't have forgotten it."""
-        if self.shown != self.reader.size:
-            return False
-        return not self.disturbed or self.ensured == self.shown or self.backing is not None
 
 
 class _Handle(NamedTuple):
     ino: int
-    state: _Open
-
-
-def _weight(version: Derived) -> int:
-    """Bytes of memory, about."""
-    extents, files = version.extents, 200 * len(version.projection.basis)
-    if extents is None:
-        return 512 + files
-    return 1024 + files + extents.weight + 200 * len(extents.sources)
-
-
-def _bases(version: Derived) -> int:
-    """1, and as much again for each 8 files that it was made from: a thread may have any number of generations."""
-    return 1 + len(version.projection.basis) // 8
-
-
-def _all_bases(outlines: Mapping[View, Outline]) -> int:
-    """The same, of the most that one of them was made from."""
-    return 1 + max(len(outline.basis) for outline in outlines.values()) // 8
-
-
-def _digest(signature: object) -> int:
-    """Tells signatures apart, in 64 bits of which one is set: one names every file that the content was made from."""
-    return int.from_bytes(blake2b(repr(signature).encode("utf-8", "surrogatepass"), digest_size=8).digest()) or 1
+    state: Open
 
 
 Times = Callable[[Node, Version], tuple[int, int]]
-
-
-async def _no_pages(ino: int) -> None:
-    """Drops the pages of an inode where there is no kernel."""
-
-
-async def _no_page(ino: int, offset: int, content: bytes) -> None:
-    """Puts a page of an inode into a cache where there is no kernel."""
 
 
 def _no_matter(thread: str) -> None:
@@ -156,8 +60,7 @@ def _no_matter(thread: str) -> None:
 class Contents:
     """State of all files.
 
-    Invariants: every inode in `_open` has at least one handle and a reader that is closed when the last one goes; a
-    file has an entry in `_epochs` exactly while it is not to be found under its own number.
+    Invariant: every inode in `_open` has at least one handle and a reader that is closed when the last one goes.
     """
 
     def __init__(
@@ -170,59 +73,49 @@ class Contents:
         operations: str | None = None,
         searches: Callable[[Node], Awaitable[bytes]] | None = None,
     ) -> None:
-        self._searches = searches  # what the files below search/ say
+        """`operations` is the path of the journal; `searches` tells what the files below search/ say."""
         self._engine = engine
         self._tree = tree
         self._files = files
-        self._literals = {Kind.README: Literal(readme), Kind.MOUNT: Literal(b"")}
-        self._operations = operations  # the path of the journal
         self.backings: Backings | None = None  # where the kernel may read files by itself
         self._times = times
-        self.drop_pages: Callable[[int], Awaitable[None]] = _no_pages  # all that the kernel has of an inode
-        self.put_page: Callable[[int, int, bytes], Awaitable[None]] = _no_page  # with the end of a file
         self.moved: Callable[[str], None] = _no_matter
-        self.turns = TurnFolders(engine, tree)
         self._fds = OpenFiles(files)
-        self._known: Recent[int, Derived] = Recent(KNOWN, _bases)
-        self._full: Recent[int, Derived] = Recent(PROJECTIONS, _weight)
-        self._beside: Recent[int, Derived] = Recent(BESIDE, _weight)  # what was made with them, and not opened so far
-        self._outlined: Recent[str, Mapping[View, Outline]] = Recent(OUTLINED, _all_bases)  # what the index knows
-        self._announced: Recent[int, Announced] = Recent(KNOWN)
-        self._unsure: Recent[int, bool] = Recent(KNOWN)  # files of which the kernel may not know what was announced
-        self._together: Recent[int, tuple[Mapping[int, int], tuple[int, int]]] = Recent(OUTLINED)  # see `sizes`
-        #: Digests of the signatures of what was opened. Those of threads are settled while the store is watched, until
-        #: something happens to it: the kernel needn't be told anything when they are opened again.
-        self._opened = Marks()
-        #: One more than the sizes of files that the kernel asks for again and again, settled in the same way.
-        self._sizes = Marks()
-        self._asked: Recent[str, float] = Recent(KNOWN)  # when the index was asked for a thread (s, monotonic)
+        self._versions = Versions(engine, tree, files, readme, operations, searches)
+        self._outlines, self._opened = self._versions.outlines, self._versions.opened
+        self._packs = Packs(engine.store, tree, self._fds)
+        self._told = Told()
+        self._epochs = Epochs(self._is_frozen)
+        # What others ask, as it is: a walk does so many times for each thread.
+        self.turns, self.lasts = self._versions.turns, self._versions.lasts
+        self.inode, self.numbers, self.is_steady = self._epochs.inode, self._epochs.numbers, self._epochs.is_steady
+        self.tell = self._told.put  # of a folder or a link
         self._retries: Recent[tuple[int, int], float] = Recent(256)
-        self._heirs = Heirs()
-        self._epochs: dict[int, int] = {}
-        self._highest: Recent[int, int] = Recent(_MOVED)  # the highest epoch that a file ever had
-        self._open: dict[int, _Open] = {}
-        self._patient = 0  # requests that wait for pages to go
+        self._open: dict[int, Open] = {}
+        self._growth = Growth(self._open, self._let_go)
+        self.disturb, self.is_settled = self._growth.disturb, self._growth.is_settled
         self._handles: dict[int, _Handle] = {}
         self._next_handle = 1
-        self._renewals: dict[int, freshness.Share] = {}
-        # Generations of files about families since the last change, while the store is watched.
-        self._unchanged: Recent[int, bytes] | None = None
 
     # What the kernel is told
 
-    def inode(self, node: Node) -> int:
-        """The number under which a file is to be found now."""
-        number = self._epochs.get(node.ino)
-        return node.ino if number is None else inodes.with_epoch(node.ino, number)
+    def reach(
+        self,
+        drop_pages: Callable[[int], Awaitable[None]] = no_pages,
+        put_page: Callable[[int, int, bytes], Awaitable[None]] = no_page,
+    ) -> None:
+        """Let these make the kernel forget all pages that it has of an inode, and take one of it: number, offset in the
+        file, content.
+        """
+        self._growth.drop_pages, self._growth.put_page = drop_pages, put_page
 
-    def numbers(self, node: Node) -> list[int]:
-        """Every number under which the kernel may know a file."""
-        highest = max(self._highest.get(node.ino) or 0, self._epochs.get(node.ino, 0))
-        return [inodes.with_epoch(node.ino, number) for number in range(highest + 1)]
+    def say_how(self, told: bytes) -> None:
+        """What .mount.json says, before anybody can ask."""
+        self._versions.literals[Kind.MOUNT] = Literal(told)
 
     def announced(self, ino: int) -> Announced | None:
         """What the kernel was told last, if we remember it; of an open inode, its size in any case."""
-        told, state = self._told(ino), self._open.get(ino)
+        told, state = self._told.get(ino), self._open.get(ino)
         return told if state is None else (told or Announced(0, 0, 0))._replace(size=state.shown)
 
     def is_open(self, ino: int) -> bool:
@@ -234,21 +127,6 @@ class Contents:
         state = self._open.get(ino)
         return state is not None and (state.frozen or not state.sure or state.shown != state.reader.size)
 
-    def disturb(self, ino: int) -> None:
-        """The kernel is told of a change of an inode, and may forget what else it is told of it just now; or was told
-        no size that holds.
-        """
-        state = self._open.get(ino)
-        if state is None:
-            self._unsure.put(ino, True)
-        else:
-            state.disturbed = True
-
-    def is_settled(self, ino: int) -> bool:
-        """False for an inode with handles of which `measure` has more to do than to tell the size."""
-        state = self._open.get(ino)
-        return state is None or state.is_settled
-
     async def measure(self, ino: int, node: Node) -> Announced:
         """The exact attributes of a file's inode, computed if they have to be. Never fails for one that is open."""
         state = self._open.get(ino)
@@ -256,9 +134,9 @@ class Contents:
             return await self._kept(ino, state)
         age = self._age()  # another one if something happens meanwhile
         try:
-            version = await self._version(node, with_extents=state is not None)
+            version = await self._versions.now(node, with_extents=state is not None)
             if state is None and ino in self._open:  # opened meanwhile
-                version = await self._version(node, with_extents=True)
+                version = await self._versions.now(node, with_extents=True)
             state = self._open.get(ino)
             follows = state is None or await self._follows(ino, state, node, version)
         except (KeyError, OSError, StoreError):
@@ -268,8 +146,9 @@ class Contents:
                 return await self._kept(ino, state)
             raise
         if state is None:
-            if node.view in SELECTION:
-                self._settle_size(ino, version.size, lasts=age == self._age() and self._is_told_of(node, version))
+            lasts = node.view in SELECTION and age is not None and age == self._age()
+            if lasts and self._versions.stays(node, version):
+                self._told.settle_size(ino, version.size)
             return self._tell(ino, node, version, version.size)
         if not follows:
             return await self._kept(ino, state)
@@ -282,7 +161,7 @@ class Contents:
         if ino not in self._open:
             return
         try:
-            version = await self._version(node, with_extents=True)
+            version = await self._versions.now(node, with_extents=True)
         except (KeyError, OSError, StoreError):
             return
         state = self._open.get(ino)
@@ -290,37 +169,14 @@ class Contents:
             with suppress(KeyError, OSError, StoreError):
                 await self._follows(ino, state, node, version)
 
-    def heirs(self, path: str) -> set[str]:
-        """The threads that something was made for from a file of this name which isn't their selected rollout."""
-        return self._heirs.of(path)
-
-    def bury(self, threads: set[str]) -> None:
-        """These threads are gone. Should one come back, everything is made anew, and its heirs are known again."""
-        self._heirs.forget(threads)
-        for thread in threads:
-            self.forget(thread)
-
-    def lasts(self, node: Node) -> bool:
-        """False for a file that may become another one by a file that was never seen: it holds only now."""
-        known = self._known.get(node.ino) if node.view is not None else None
-        return known is None or bool(known.projection.basis)
-
-    def is_steady(self, node: Node) -> bool:
-        """True for a file that was never shown under another number."""
-        return node.ino not in self._highest and node.ino not in self._epochs
-
-    def say_how(self, told: bytes) -> None:
-        """What .mount.json says, before anybody can ask."""
-        self._literals[Kind.MOUNT] = Literal(told)
-
     def glance(self, ino: int, node: Node) -> Announced | None:
         """Attributes that are known without computing anything; None for what has to be measured."""
         if node.kind is Kind.VIEW:
-            known = None if ino in self._open else self._outline(node)
+            known = None if ino in self._open else self._versions.outline(node)
             if known is None:
                 return None
             return self._tell(ino, node, known, known.size)
-        literal = self._literals.get(node.kind)
+        literal = self._versions.literals.get(node.kind)
         if literal is not None:
             return self._tell(ino, node, literal, literal.size)
         if node.kind is Kind.TURN_FILE:
@@ -346,76 +202,33 @@ class Contents:
         under another number, and open nowhere. The kernel is told of them with these times. `base` is the number of the
         thread's folder.
         """
-        outlines = self._outlined.get(thread)
-        held: dict[int, bool] = {}  # by the identity of a basis: most have the same
-
-        def holds(basis: tuple[Basis, ...]) -> bool:
-            found = held.get(id(basis))
-            if found is None:
-                found = held[id(basis)] = self._engine.store.is_made_from(thread, basis)
-            return found
-
-        if outlines is None or not all(holds(outline.basis) for outline in outlines.values()):
-            outlines = self._outlined.get(thread) if self._ask_index(thread) else None
-            held.clear()
-            for told in outlines.values() if outlines is not None else ():  # all but young files were compared just now
-                if id(told.basis) not in held and all(one.mtime_ns != -1 for one in told.basis):
-                    held[id(told.basis)] = True
         sizes: dict[int, int] = {}
-        for slot, view in VIEW_SLOTS.items():
+        found = self._versions.sizes(thread, base)
+        for slot in VIEW_SLOTS:
             ino = base | slot
-            if ino in self._open or ino in self._highest or ino in self._epochs:
-                before = self._told(ino)
-                if before is not None:  # which is about to be forgotten otherwise
-                    self._announced.put(ino, before)
+            if ino in self._open or not self._epochs.is_own(ino):
+                self._told.keep(ino)
                 continue
-            known = self._known.get(ino)
-            outline = None if outlines is None else outlines.get(view)
-            if known is not None and holds(known.projection.basis):
-                sizes[slot], basis = known.size, known.projection.basis
-            elif outline is not None and holds(outline.basis):
-                sizes[slot], basis = outline.size, outline.basis
-            else:
-                continue
-            self._announced.drop(ino)
-            if view in SELECTION:
-                self._settle_size(ino, sizes[slot], lasts=self._stays(thread, basis))
-        self._together.put(base, (sizes, times))
+            if slot in found:
+                sizes[slot], lasts = found[slot]
+                if lasts:
+                    self._told.settle_size(ino, sizes[slot])
+        self._told.put_together(base, sizes, times)
         return sizes
 
     def size_at_hand(self, node: Node) -> int | None:
         """The size in bytes of a derived file that nobody has open, if nothing has happened since it was told; else
         None.
         """
-        if self._unchanged is None or node.ino in self._open or not self.is_steady(node):
+        if not self._versions.watched or node.ino in self._open or not self.is_steady(node):
             return None
-        more = self._sizes.settled(node.ino)
-        return more - 1 if more else None
-
-    def _settle_size(self, ino: int, size: int, *, lasts: bool) -> None:
-        if lasts and self._unchanged is not None:
-            self._sizes.put(ino, size + 1)
-            self._sizes.settle(ino, self._sizes.age)
-
-    def _told(self, ino: int) -> Announced | None:
-        """What the kernel was told last, alone or with other files of its thread."""
-        told = self._announced.get(ino)
-        if told is None:
-            together = self._together.get(ino & ~0xFF)
-            size = None if together is None else together[0].get(ino & 0xFF)
-            if together is not None and size is not None:
-                told = Announced(size, *together[1])
-        return told
+        return self._told.settled_size(node.ino)
 
     def _tell(self, ino: int, node: Node, version: Version, size: int) -> Announced:
         mode = version.mode if node.kind is Kind.STORE_FILE and isinstance(version, Plain) else 0o400
         told = Announced(size, *self._times(node, version), mode)
-        self._announced.put(ino, told)
+        self._told.put(ino, told)
         return told
-
-    def tell(self, ino: int, told: Announced) -> None:
-        """Remember what the kernel was told about a folder or a link."""
-        self._announced.put(ino, told)
 
     async def open(self, ino: int, node: Node, who: int, invalidate: Callable[[int], None]) -> tuple[int, bool]:
         """A handle for thread `who`, and whether the kernel may keep the pages that it has.
@@ -425,7 +238,7 @@ class Contents:
         """
         for left in reversed(range(_ATTEMPTS)):
             age = self._age()  # another one if something happens meanwhile
-            version = await self._version(node, with_extents=True)
+            version = await self._versions.now(node, with_extents=True)
             state = self._open.get(ino)
             if state is None:
                 if left and self._is_behind(ino, node, version):  # at last it is as new as we can make it
@@ -434,7 +247,7 @@ class Contents:
                     state = self._begin(ino, node, version)
                 except OSError as error:
                     if error.errno in (errno.ESTALE, errno.ENOENT):  # replaced since we looked
-                        self._drop(node)
+                        self._versions.drop(node)
                         continue
                     raise
             elif not await self._follows(ino, state, node, version) and not self._may_have(state, who, node):
@@ -442,8 +255,8 @@ class Contents:
             elif self._open.get(ino) is not state:  # closed by all others meanwhile
                 continue
             self._retries.drop((who, node.ino))  # this walk has its answer; the next one begins anew
-            lasts = age == self._age() and self._is_told_of(node, version)
-            return self._handle(ino, state, version, invalidate, age if lasts else None)
+            lasts = age == self._age() and self._versions.stays(node, version) and self._is_kept(ino, state, version)
+            return self._handle(ino, state, invalidate, age if lasts else None)
         raise OSError(errno.EIO, "The content is replaced faster than it can be opened")
 
     def open_now(self, ino: int, node: Node, who: int, invalidate: Callable[[int], None]) -> tuple[int, bool] | None:
@@ -452,39 +265,70 @@ class Contents:
         """
         if self.backings is not None or ino in self._open:
             return None
-        version = self._at_hand(node, with_extents=True)
+        packed = self._open_packed(ino, node, who, invalidate) if node.kind is Kind.VIEW else None
+        if packed is not None:
+            return packed
+        version = self._versions.at_hand(node, with_extents=True)
         if version is None or self._is_behind(ino, node, version):
             return None
         state = self._begin(ino, node, version)
         self._retries.drop((who, node.ino))
-        return self._handle(ino, state, version, invalidate, self._age() if self._is_told_of(node, version) else None)
+        age = self._age() if self._versions.stays(node, version) else None
+        return self._handle(ino, state, invalidate, age if self._is_kept(ino, state, version) else None)
 
     def open_again(self, ino: int, who: int) -> int | None:
         """A handle for a derived file that nobody has open, was opened since anything happened to the store, and of
         which the kernel may keep the pages; else None, and nothing has happened.
         """
-        if self._unchanged is None or ino in self._open or not self._opened.settled(ino):
+        if not self._versions.watched or ino in self._open:
             return None
-        version = self._full.get(ino)
-        if version is None:
+        mark = self._opened.settled(ino)
+        if not mark:
             return None
-        state = self._opening(ino, _Open(reader(version, self._fds), time.monotonic(), handles=1))
+        pinned: Reader | None = self._packs.reader(ino, mark)
+        if pinned is None:
+            version = self._versions.full(ino)
+            if version is None:
+                return None
+            pinned = reader(version, self._fds)
+        state = self._opening(ino, Open(pinned, time.monotonic(), handles=1))
         self._retries.drop((who, inodes.canonical(ino)))
         return self._numbered(ino, state)
 
+    def _open_packed(
+        self, ino: int, node: Node, who: int, invalidate: Callable[[int], None]
+    ) -> tuple[int, bool] | None:
+        """The same as `open_now` for a file of a thread that the index has as a whole, see `packs`."""
+        base, thread = ino & ~0xFF, node.thread
+        if not self._versions.watched:
+            return None
+        if not self._packs.is_settled(base) and not self._packs.settle(thread, base, self._outlines.staying):
+            return None
+        outlines = self._outlines.told(thread) or self._outlines.holding(thread)
+        outline = outlines.get(node.view) if isinstance(node.view, View) else None
+        if outline is None:
+            return None
+        mark = Derived.outlined(outline).mark
+        pinned = self._packs.reader(ino, mark)
+        if pinned is None or pinned.size != outline.size:
+            return None
+        self._versions.keep_only(ino, mark)
+        state = self._opening(ino, Open(pinned, time.monotonic()))
+        self._retries.drop((who, node.ino))
+        return self._handle(ino, state, invalidate, self._opened.age)
+
     def _is_behind(self, ino: int, node: Node, version: Version) -> bool:
         """True for content that was being made when more of it was announced."""
-        told = self._told(ino)
-        return told is not None and version.size < told.size and not self._lasts(node, version)
+        told = self._told.get(ino)
+        return told is not None and version.size < told.size and not self._versions.is_valid(node, version)
 
-    def _opening(self, ino: int, state: _Open) -> _Open:
+    def _opening(self, ino: int, state: Open) -> Open:
         """Take note of an inode that had no handle."""
         self._open[ino] = state
-        state.disturbed = ino in self._unsure
-        self._unsure.drop(ino)
+        self._growth.begin(ino, state)
         return state
 
-    def _begin(self, ino: int, node: Node, version: Version) -> _Open:
+    def _begin(self, ino: int, node: Node, version: Version) -> Open:
         """Open an inode that has no handle."""
         now = time.monotonic()
         is_raw = self.backings is not None and node.kind in _RAW and version.size >= LARGE
@@ -492,11 +336,11 @@ class Contents:
         if self.backings is not None and whole is not None:
             number = self.backings.register(whole.descriptor)
             if number is not None:
-                return self._opening(ino, _Open(whole, now, backing=number))
+                return self._opening(ino, Open(whole, now, backing=number))
             whole.close()
-        return self._opening(ino, _Open(reader(version, self._fds), now))
+        return self._opening(ino, Open(reader(version, self._fds), now))
 
-    def _may_have(self, state: _Open, who: int, node: Node) -> bool:
+    def _may_have(self, state: Open, who: int, node: Node) -> bool:
         """True when an open may be answered with content that was replaced an instant ago.
 
         The kernel walks the path again once, not twice. So when content is replaced again during the second walk, the
@@ -509,54 +353,36 @@ class Contents:
         self._retries.put((who, node.ino), time.monotonic())
         return False
 
-    def _handle(
-        self,
-        ino: int,
-        state: _Open,
-        version: Version,
-        invalidate: Callable[[int], None],
-        age: int | None,
-    ) -> tuple[int, bool]:
+    def _is_kept(self, ino: int, state: Open, version: Version) -> bool:
+        """True for a version that an inode shows and that `open_again` takes."""
+        return version is self._versions.full(ino) and version.mark == state.reader.mark
+
+    def _handle(self, ino: int, state: Open, invalidate: Callable[[int], None], age: int | None) -> tuple[int, bool]:
         """With `age` the mark is settled, unless the kernel has to be told something."""
         state.handles += 1
-        signature = _digest(state.reader.signature)
+        mark = state.reader.mark
         before = self._opened.get(ino)
-        keep = before == signature
-        self._opened.put(ino, signature)
-        told = self._told(ino)
+        keep = before == mark
+        self._opened.put(ino, mark)
+        told = self._told.get(ino)
         if (before and not keep) or (told is not None and told.size != state.reader.size):
             invalidate(ino)
-        elif age is not None and version is self._full.get(ino) and version.signature == state.reader.signature:
+        elif age is not None:
             self._opened.settle(ino, age)
         return self._numbered(ino, state), keep
 
     def _age(self) -> int | None:
         """Of what is settled now; None while the store isn't watched."""
-        return None if self._unchanged is None else self._opened.age
+        return None if not self._versions.watched else self._opened.age
 
-    def _is_told_of(self, node: Node, version: Version) -> bool:
-        """True for a derived file of a thread that stays as it is until something happens to the store that a watch
-        tells of. Not so where a database was written just now, or lies elsewhere: it may say another name, and select
-        another log.
-        """
-        if node.kind is not Kind.VIEW or not isinstance(version, Derived):
-            return False
-        return self._stays(node.thread, version.projection.basis)
-
-    def _stays(self, thread: str, basis: tuple[Basis, ...]) -> bool:
-        """The same of a derived file that was made from these."""
-        if not basis or thread in self._engine.store.reverted():
-            return False
-        return all(one.mtime_ns >= 0 and not one.path.startswith("/") for one in basis)
-
-    def _numbered(self, ino: int, state: _Open) -> int:
+    def _numbered(self, ino: int, state: Open) -> int:
         number, self._next_handle = self._next_handle, self._next_handle + 1
         self._handles[number] = _Handle(ino, state)
         return number
 
     async def whole(self, node: Node) -> bytes:
         """The content of a small file now. Raises OSError where it can't be given."""
-        pinned = reader(await self._version(node, with_extents=True), self._fds)
+        pinned = reader(await self._versions.now(node, with_extents=True), self._fds)
         try:
             return pinned.read(0, pinned.size)
         finally:
@@ -575,22 +401,25 @@ class Contents:
         closed = self._handles.pop(handle)
         self._let_go(closed.ino, closed.state)
 
-    def _let_go(self, ino: int, state: _Open) -> None:
+    def _let_go(self, ino: int, state: Open) -> None:
         state.handles -= 1
         if state.handles:
             return
         del self._open[ino]
-        if not state.is_settled:  # which whoever opens it next has to know
-            self._unsure.put(ino, True)
+        self._growth.end(ino, state)
         if state.backing is not None and self.backings is not None:
             self.backings.withdraw(state.backing)
         state.reader.close()
-        if state.frozen or inodes.canonical(ino) in self._epochs:
-            self._choose(ino)
+        if state.frozen or self._epochs.is_moved(ino):
+            self._epochs.choose(ino)
 
-    # Epochs
+    # Content that changes while it is open
 
-    async def _follows(self, ino: int, state: _Open, node: Node, version: Version) -> bool:
+    def _is_frozen(self, ino: int) -> bool | None:
+        state = self._open.get(ino)
+        return None if state is None else state.frozen
+
+    async def _follows(self, ino: int, state: Open, node: Node, version: Version) -> bool:
         """True when an open inode shows this version; else it is frozen, and the file moves on.
 
         A version that took long to make may be older than what the inode shows by now, which is no reason to freeze it.
@@ -601,275 +430,50 @@ class Contents:
             if state.reader.follow(version):
                 state.seen, state.sure = time.monotonic(), True
                 return True
-            if self._lasts(node, version):
+            if self._versions.is_valid(node, version):
                 break
-            version = await self._version(node, with_extents=True)
+            version = await self._versions.now(node, with_extents=True)
         if not state.frozen:
             state.frozen = True
             self.moved(node.thread)
             if self._open.get(ino) is state:
-                self._choose(ino)
+                self._epochs.choose(ino)
         return False
 
-    def _lasts(self, node: Node, version: Version) -> bool:
-        """False for a version of which we know that it is no longer that of the file."""
-        return not isinstance(version, Derived) or node.kind is not Kind.VIEW or self._holds(node, version.projection)
-
-    def _choose(self, ino: int) -> None:
-        """Find a number under which the file can be shown: the one it has while that is open, else the first one.
-
-        Neither may be frozen.
-        """
-        state = self._open.get(inodes.with_epoch(ino, self._epochs.get(inodes.canonical(ino), 0)))
-        if state is not None and not state.frozen:
-            return
-        for number in range(inodes.EPOCHS):
-            state = self._open.get(inodes.with_epoch(ino, number))
-            if state is None or not state.frozen:
-                break
-        else:
-            raise OSError(errno.EMFILE, "Too many old versions of this file are open")
-        if number:
-            self._epochs[inodes.canonical(ino)] = number
-            self._highest.put(inodes.canonical(ino), max(number, self._highest.get(inodes.canonical(ino)) or 0))
-        else:
-            self._epochs.pop(inodes.canonical(ino), None)
-
-    async def _kept(self, ino: int, state: _Open) -> Announced:
+    async def _kept(self, ino: int, state: Open) -> Announced:
         """What an open inode is that shows no file of the store any more."""
-        told = self._told(ino) or Announced(0, 0, 0)
-        return await self._shown(ino, state, told)
+        return await self._shown(ino, state, self._told.get(ino) or Announced(0, 0, 0))
 
-    async def _shown(self, ino: int, state: _Open, told: Announced) -> Announced:
-        """What the kernel may be told of an open inode that has grown, or of which it may have forgotten what it was
-        told: the pages with the end that it had go before. Who finds too many waiting for that is told what was told
-        before.
+    async def _shown(self, ino: int, state: Open, told: Announced) -> Announced:
+        """What the kernel may be told of an open inode that may have grown, or of which it may have forgotten what it
+        was told.
         """
-        if not state.is_settled and self._patient < _PATIENT:
-            self._patient += 1
-            try:
-                await self._let_grow(ino, state)
-            finally:
-                self._patient -= 1
+        await self._growth.let_grow(ino, state)
         told = told._replace(size=state.shown)
         if self._open.get(ino) is state:
-            self._announced.put(ino, told)
+            self._told.put(ino, told)
         return told
 
-    async def _let_grow(self, ino: int, state: _Open) -> None:
-        """The inode stays open meanwhile: no page is put where another content lies by then."""
-        if self._open.get(ino) is not state:  # closed meanwhile: whoever opens it next drops what there is
-            state.shown = state.reader.size
-            return
-        if state.growing is None:
-            state.growing = trio.Lock()
-        state.handles += 1
-        try:
-            async with state.growing:
-                size, is_ours = state.reader.size, state.backing is None
-                grows = state.shown < size
-                if grows and is_ours:
-                    await self.drop_pages(ino)
-                state.shown = size  # a file that the kernel reads by itself may also have been cut
-                if is_ours and state.ensured != size and (grows or state.disturbed):
-                    await self._mend(ino, state, size)
-        finally:
-            self._let_go(ino, state)
-
-    async def _mend(self, ino: int, state: _Open, size: int) -> None:
-        """Make the kernel have a size in bytes, by a page that ends there: what it is told of that it can't forget."""
-        start = max(size - 1, 0) // _PAGE * _PAGE
-        try:
-            content = state.reader.read(start, size - start)
-        except OSError:  # damaged meanwhile, as who reads it is told
-            return
-        if content:
-            await self.put_page(ino, start, content)
-        state.ensured = size
-
-    # Versions
-
-    async def _version(self, node: Node, *, with_extents: bool) -> Version:
-        """What the file contains now."""
-        for _ in range(_MOVES):
-            try:
-                return await self._look(node, with_extents=with_extents)
-            except (KeyError, FileNotFoundError):  # archived or compressed since we looked at the folders?
-                self._engine.store.refresh(anew=True)
-                if node.thread not in self._engine.store:
-                    raise
-        return await self._look(node, with_extents=with_extents)
-
-    async def _look(self, node: Node, *, with_extents: bool) -> Version:
-        version = self._at_hand(node, with_extents=with_extents)
-        if version is not None:
-            return version
-        if node.kind in _SEARCHES and self._searches is not None:
-            return Literal(await self._searches(node))
-        full = Derived.of(await self._project(node))
-        self._note(node, full)
-        if full.extents is not None:
-            self._keep_content(node.ino, full)
-        return full
-
-    def _at_hand(self, node: Node, *, with_extents: bool) -> Version | None:
-        """What the file contains now, where that can be told without waiting."""
-        if node.kind in self._literals:
-            return self._literals[node.kind]
-        if node.kind is Kind.OPERATIONS:
-            return self._journal()
-        if node.kind is Kind.STORE_FILE:
-            return Plain.of(node.name, self._files.shown(node.name))
-        if node.kind in _SEARCHES:
-            return None
-        if node.kind is Kind.ROLLOUT:
-            rollout = self._tree.rollout_names(node.thread)[node.name]
-            if not rollout.compressed:
-                return Plain.of(rollout.path, self._files.shown(rollout.path))
-        full = self._full.get(node.ino) if self._unchanged is not None and self._opened.settled(node.ino) else None
-        known = full or self._outline(node)
-        if known is not None:
-            if not with_extents or not known.given:
-                return known
-            full = self._filled(node.ino, known)
-            if full is not None:
-                return full
-        # Whoever asks for the size of one derived file will ask for the others, and whoever reads one will read them.
-        made = self._engine.project_all(node.thread) if node.kind is Kind.VIEW else {}
-        if made:
-            self._learn(node.thread, made)
-            known = self._outline(node)
-            if known is None or not with_extents or not known.given:
-                return known
-            return self._filled(node.ino, known)
-        return None
-
-    def _filled(self, ino: int, known: Derived) -> Derived | None:
-        """The same with what a reader needs, if that is at hand."""
-        full = self._full.get(ino)
-        if full is not None and full.signature == known.signature:
-            return full
-        full = self._beside.get(ino)
-        if full is None or full.signature != known.signature:
-            return None
-        self._beside.drop(ino)
-        self._keep_content(ino, full)
-        return full
-
-    def _outline(self, node: Node) -> Derived | None:
-        """What is known of a derived file and holds."""
-        known = self._known.get(node.ino)
-        if known is not None and self._holds(node, known.projection):
-            return known
-        if node.kind is not Kind.VIEW:
-            return None
-        known = self._indexed(node)
-        if known is None and self._ask_index(node.thread):
-            known = self._indexed(node)
-        return known
-
-    def _indexed(self, node: Node) -> Derived | None:
-        """What the index told of a derived file of a thread, if that holds."""
-        outlines = self._outlined.get(node.thread)
-        outline = outlines.get(node.view) if outlines is not None and isinstance(node.view, View) else None
-        known = None if outline is None else Derived.outlined(outline)
-        return known if known is not None and self._holds(node, known.projection) else None
-
-    def _ask_index(self, thread: str) -> bool:
-        """Take over what the index knows of a thread; False when it was asked just now."""
-        now, asked = time.monotonic(), self._asked.get(thread)
-        if asked is not None and now - asked < _ASK_AGAIN:
-            return False
-        self._asked.put(thread, now)
-        outlines = self._engine.store.outlines(thread)
-        if outlines:
-            self._outlined.put(thread, outlines)
-            for basis in {id(outline.basis): outline.basis for outline in outlines.values()}.values():
-                self._heirs.note(thread, basis[1:])
-        return bool(outlines)
-
-    def _learn(self, thread: str, made: Mapping[View, Projection]) -> None:
-        """Keep derived files that were made together. What the index says of one is enough where it is the same."""
-        shared: dict[tuple[Basis, ...], tuple[Basis, ...]] = {}  # most are made from the same files
-        outlines = self._outlined.get(thread) or {}
-        for node in self._tree.views(thread):
-            projection = made.get(node.view) if isinstance(node.view, View) else None
-            if projection is None or not isinstance(node.view, View):
-                continue
-            basis = shared.setdefault(projection.basis, projection.basis)
-            bare = Projection(None, basis, projection.generation, projection.error)
-            version = Derived(bare, projection.size, projection.extents, projection.extents is not None)
-            if version.extents is not None and outlines.get(node.view) == (version.size, basis, bare.generation):
-                self._known.drop(node.ino)
-            else:
-                self._note(node, version)
-            if version.extents is not None:  # of what is never opened, nothing is worth keeping for long
-                self._beside.put(node.ino, version)
-                self._opened.lift(node.ino)
-
-    def _note(self, node: Node, version: Derived) -> None:
-        if node.thread:
-            self._heirs.note(node.thread, version.projection.basis[1:])
-        self._known.put(node.ino, version.outline())
-
-    def _keep_content(self, ino: int, version: Derived) -> None:
-        self._full.put(ino, version)
-        self._opened.lift(ino)
-
-    def _journal(self) -> Version:
-        if self._operations is None or not os.path.exists(self._operations):
-            return Literal(b"")
-        return Plain.of(self._operations, os.stat(self._operations))
-
-    def _holds(self, node: Node, projection: Projection) -> bool:
-        if node.kind is Kind.STORE_VIEW:
-            return not self._renewals[node.ino].is_due()
-        if node.kind is Kind.FAMILY:
-            return self._unchanged is not None and self._unchanged.get(node.ino) == projection.generation
-        if node.kind is Kind.ROLLOUT:
-            return all(self._is_same(one) for one in projection.basis)
-        return self._engine.store.is_current(node.thread, projection)
-
-    def _is_same(self, basis: Basis) -> bool:
-        try:
-            status = self._files.stat(basis.path)
-        except OSError:
-            return False
-        now = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        return now == (basis.dev, basis.ino, basis.size, basis.mtime_ns)
-
-    async def _project(self, node: Node) -> Projection:
-        if isinstance(node.view, StoreView):
-            with self._renewals.setdefault(node.ino, freshness.Share()):
-                return await self._engine.project_store(node.view)
-        if node.kind is Kind.TURN_FILE:
-            return await self.turns.file(node)
-        if isinstance(node.view, FamilyView):
-            unchanged = self._unchanged  # another one if something happens meanwhile
-            made = await self._engine.project_family(node.thread, node.view)
-            if unchanged is not None:
-                unchanged.put(node.ino, made.generation)
-            return made
-        if isinstance(node.view, View):
-            return await self._engine.project(node.thread, node.view)
-        return await self._engine.project_rollout(self._tree.rollout_names(node.thread)[node.name])
+    # What happens to the store
 
     def note(self, *, watched: bool) -> None:
         """Something happened to the store, so what follows from all of it may be different; or, unless it is watched,
         may be at any moment.
         """
-        self._unchanged = Recent(KNOWN) if watched else None
-        self._opened.disturb()
-        self._sizes.disturb()
+        self._versions.note(watched=watched)
+        self._told.disturb()
+        self._packs.disturb()
 
     def forget(self, thread: str) -> None:
         """Make everything about a thread anew when it is asked for."""
-        self._asked.drop(thread)
-        for node in self._tree.views(thread):
-            self._drop(node)
+        self._versions.forget(thread)
 
-    def _drop(self, node: Node) -> None:
-        self._outlined.drop(node.thread)
-        self._known.drop(node.ino)
-        self._full.drop(node.ino)
-        self._beside.drop(node.ino)
+    def heirs(self, path: str) -> set[str]:
+        """The threads that something was made for from a file of this name which isn't their selected rollout."""
+        return self._versions.heirs.of(path)
+
+    def bury(self, threads: set[str]) -> None:
+        """These threads are gone. Should one come back, everything is made anew, and its heirs are known again."""
+        self._versions.heirs.forget(threads)
+        for thread in threads:
+            self.forget(thread)

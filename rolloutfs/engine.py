@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Protocol, cast
 
 from threadstore.errors import StoreError
+from threadstore.index import Packed
 from threadstore.locks import writer_lock
 from threadstore.masking import Mask
 from threadstore.names import RolloutFile
@@ -54,7 +55,8 @@ class FullStore(Store, Protocol):
     def times(self, thread_id: str) -> Times: ...  # noqa: D102
     def outlines(self, thread_id: str) -> dict[View, Outline]: ...  # noqa: D102
     def recall(self, thread_id: str, view: View) -> Projection | None: ...  # noqa: D102
-    def recall_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
+    def packed(self, thread_id: str) -> Packed | None: ...  # noqa: D102
+    def unpack(self, packed: Packed, outlines: Mapping[View, Outline]) -> dict[View, Projection]: ...  # noqa: D102
     def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
     def project_all(self, thread_id: str) -> dict[View, Projection]: ...  # noqa: D102
     def project_family(self, thread_id: str, view: FamilyView) -> Projection: ...  # noqa: D102
@@ -121,8 +123,7 @@ class Engine:
 
     def project_all(self, thread: str) -> dict[View, Projection]:
         """Every derived file of a thread that is small; nothing of another one."""
-        known = self.store.recall_all(thread)
-        return known or (self.store.project_all(thread) if self.is_small(thread) else {})
+        return self.store.project_all(thread) if self.is_small(thread) else {}
 
     async def project_turn(self, thread: str, turn: str) -> dict[str, Files]:
         """The files of a turn; also those of all turns where that costs little. KeyError when there is no such turn."""

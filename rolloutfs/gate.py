@@ -132,7 +132,7 @@ class Gate:
                 return False
             if data is SILENCE:
                 return True
-            self._answer(unique, 0, data)
+            self._write([_OUT.pack(_OUT.size + len(data), 0, unique), data])
         REQUESTS[name] += 1
         return True
 

@@ -107,7 +107,7 @@ class Operations(Refusing):
         self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._answers = Answers()
         self.notices = Notices(self._drop_attributes)
-        self.contents.drop_pages, self.contents.put_page = drop_pages, put_page
+        self.contents.reach(drop_pages, put_page)
         self.contents.moved = self._answers.forget
         self._heads: dict[str, str] | None = None  # selected paths of the threads that have several rollouts
         self._heads_looked = freshness.Share()

@@ -11,14 +11,24 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
 from threadstore.extents import Extents, Slice
-from threadstore.projection import Outline, Projection
+from threadstore.projection import Basis, Outline, Projection
 
 from rolloutfs.fds import Guard, OpenFile, OpenFiles
+
+
+def mark_of(signature: object) -> int:
+    """Tells signatures apart, in 64 bits of which one is set: one names every file that the content was made from."""
+    return int.from_bytes(blake2b(repr(signature).encode("utf-8", "surrogatepass"), digest_size=8).digest()) or 1
+
+
+_mark_of_basis: Callable[[tuple[Basis, ...]], int] = lru_cache(64)(mark_of)  # most files of a thread have the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,11 @@ class Literal:
     def signature(self) -> object:
         """Equal for equal content, and small: it is remembered when the content is no longer needed."""
         return blake2b(self.content, digest_size=16).digest()
+
+    @property
+    def mark(self) -> int:
+        """`mark_of` that."""
+        return mark_of(self.signature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,11 @@ class Plain:
     def signature(self) -> object:
         """Equal for equal content, as far as `stat` can tell."""
         return (self.dev, self.ino, self.size, self.mtime_ns)
+
+    @property
+    def mark(self) -> int:
+        """`mark_of` that."""
+        return mark_of(self.signature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +122,11 @@ class Derived:
         """Equal for equal content."""
         return (self.projection.generation, self.size, self.projection.basis)
 
+    @property
+    def mark(self) -> int:
+        """Stands for that."""
+        return mark_of((self.projection.generation, self.size, _mark_of_basis(self.projection.basis)))
+
 
 Version = Literal | Plain | Derived
 
@@ -109,8 +134,13 @@ Version = Literal | Plain | Derived
 class Reader(Protocol):
     """A version pinned for reading."""
 
-    size: int
-    signature: object
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def mark(self) -> int:
+        """That of the newest version that has this content."""
 
     def follow(self, version: Version) -> bool:
         """Go on with a newer version, if what is being read is a prefix of it."""
@@ -149,11 +179,15 @@ def whole_reader(version: Version, files: OpenFiles) -> WholeReader | None:
     return _CopyReader(version, files) if [*extents.plan(0, limit + 1)] == [Slice(0, 0, limit)] else None
 
 
+#: Mark, size in bytes and generation of what a `LateReader` reads.
+LateOutline = tuple[int, int, bytes]
+
+
 class _LiteralReader:
     def __init__(self, version: Literal) -> None:
         self._content = version.content
         self.size = version.size
-        self.signature = version.signature
+        self.mark = version.mark
 
     def follow(self, version: Version) -> bool:
         return isinstance(version, Literal) and version.content == self._content
@@ -171,10 +205,14 @@ class _PlainReader:
         self._file = files.pin(version.path, version.dev, version.ino)
         self._guard = Guard(self._file.descriptor, version.size)
         self.size = version.size
-        self.signature = version.signature
+        self._version = version
         if self._guard.broken:
             self.close()
             raise OSError(errno.ESTALE, "The file was cut meanwhile", version.path)
+
+    @property
+    def mark(self) -> int:
+        return self._version.mark
 
     def follow(self, version: Version) -> bool:
         if not isinstance(version, Plain) or (version.dev, version.ino) != self._file.identity:
@@ -184,7 +222,7 @@ class _PlainReader:
         if version.size > self.size:
             self._guard.extend(version.size)
             self.size = version.size
-        self.signature = version.signature
+        self._version = version
         return True
 
     def read(self, offset: int, length: int) -> bytes:
@@ -206,7 +244,11 @@ class _LiveReader:
         self._files = files
         self._file = files.pin(version.path, version.dev, version.ino)
         self.size = version.size
-        self.signature = version.signature
+        self._version = version
+
+    @property
+    def mark(self) -> int:
+        return self._version.mark
 
     @property
     def descriptor(self) -> int:
@@ -215,7 +257,7 @@ class _LiveReader:
     def follow(self, version: Version) -> bool:
         if not isinstance(version, Plain) or (version.dev, version.ino) != self._file.identity:
             return False
-        self.size, self.signature = version.size, version.signature
+        self.size, self._version = version.size, version
         return True
 
     def read(self, offset: int, length: int) -> bytes:
@@ -226,23 +268,29 @@ class _LiveReader:
 
 
 class _DerivedReader:
-    def __init__(self, version: Derived, files: OpenFiles) -> None:
+    """`guard` is that of the one file that the bytes lie in, where it has been guarded for some time."""
+
+    def __init__(self, version: Derived, files: OpenFiles, guard: Guard | None = None) -> None:
         if version.extents is None:
             raise OSError(errno.EIO, version.projection.error or "This can't be told from what is in the store")
         self._files = files
         self._extents = version.extents
         self._generation = version.projection.generation
-        self._pinned = self._pin(version.extents)
+        self._pinned = self._pin(version.extents, guard)
         self.size = version.size
-        self.signature = version.signature
+        self._version = version
 
-    def _pin(self, extents: Extents) -> list[tuple[OpenFile, Guard]]:
+    @property
+    def mark(self) -> int:
+        return self._version.mark
+
+    def _pin(self, extents: Extents, guard: Guard | None = None) -> list[tuple[OpenFile, Guard]]:
         pinned: list[tuple[OpenFile, Guard]] = []
         try:
             for source in extents.sources:
                 file = self._files.pin(source.path, source.dev, source.ino)
-                pinned.append((file, Guard(file.descriptor, source.limit)))
-                if pinned[-1][1].broken:
+                pinned.append((file, guard or Guard(file.descriptor, source.limit)))
+                if guard is None and pinned[-1][1].broken:
                     raise OSError(errno.ESTALE, "The file was cut meanwhile", source.path)
         except OSError:
             self._release(pinned)
@@ -266,7 +314,7 @@ class _DerivedReader:
             self._release(self._pinned)
             self._pinned, self._extents, self.size = pinned, version.extents, version.size
         if version.size == self.size:
-            self.signature = version.signature
+            self._version = version
         return True
 
     def read(self, offset: int, length: int) -> bytes:
@@ -284,6 +332,60 @@ class _DerivedReader:
 
     def close(self) -> None:
         self._release(self._pinned)
+
+
+class LateReader:
+    """Derived content that was opened before, of which it is looked up only when it is needed where its bytes lie: in
+    `file`, which is pinned already, as `guard` says. `mark` is that of the version.
+
+    Invariant: `_reader` is None and the file pinned, or the other one is what reads.
+    """
+
+    __slots__ = ("_extents", "_file", "_files", "_generation", "_guard", "_mark", "_reader", "_size")
+
+    def __init__(
+        self, files: OpenFiles, file: OpenFile, guard: Guard, extents: Callable[[], Extents], outline: LateOutline
+    ) -> None:
+        self._files, self._file, self._guard = files, file, guard
+        self._extents = extents
+        self._mark, self._size, self._generation = outline
+        self._reader: _DerivedReader | None = None
+
+    @property
+    def size(self) -> int:
+        """As `Reader` says."""
+        return self._size if self._reader is None else self._reader.size
+
+    @property
+    def mark(self) -> int:
+        """As `Reader` says."""
+        return self._mark
+
+    def follow(self, version: Version) -> bool:
+        """As `Reader` says."""
+        reads = self._looked_up()
+        follows = reads.follow(version)
+        if follows and version.size == reads.size:
+            self._mark = reads.mark
+        return follows
+
+    def read(self, offset: int, length: int) -> bytes:
+        """As `Reader` says."""
+        return self._looked_up().read(offset, length)
+
+    def close(self) -> None:
+        """As `Reader` says."""
+        if self._reader is None:
+            self._files.unpin(self._file)
+        else:
+            self._reader.close()
+
+    def _looked_up(self) -> _DerivedReader:
+        if self._reader is None:
+            version = Derived(Projection(None, (), self._generation), self._size, self._extents(), given=True)
+            self._reader = _DerivedReader(version, self._files, self._guard)
+            self._files.unpin(self._file)
+        return self._reader
 
 
 class _CopyReader(_DerivedReader):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from threadstore.errors import StoreError
 from threadstore.heads import Heads
-from threadstore.index import Entry, IndexReader
+from threadstore.index import Entry, IndexReader, Packed
 from threadstore.mtimes import Mtimes
 from threadstore.projection import OF_GENERATIONS, SELECTION, Outline, Projection, View
 from threadstore.projector import Projector
@@ -74,9 +76,10 @@ class Entries:
             return None
         return Projection(extents, outline.basis, outline.generation)
 
-    def recall_all(self, thread_id: str, outlines: dict[View, Outline]) -> dict[View, Projection]:
-        """Every derived file of a small thread, if these outlines are all; else nothing."""
-        known = self._index.all_extents(thread_id) if outlines and self._index is not None else {}
-        if known.keys() != outlines.keys() or any(known[view].size != outlines[view].size for view in known):
-            return {}
-        return {view: Projection(known[view], one.basis, one.generation) for view, one in outlines.items()}
+
+def unpacked(packed: Packed, outlines: Mapping[View, Outline]) -> dict[View, Projection]:
+    """Every derived file of a small thread from what the index has of all, if it fits these outlines; else nothing."""
+    known = packed.unpacked() if packed.fits(outlines) else {}
+    if known.keys() != outlines.keys() or any(known[view].size != outlines[view].size for view in known):
+        return {}
+    return {view: Projection(known[view], one.basis, one.generation) for view, one in outlines.items()}

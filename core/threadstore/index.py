@@ -56,6 +56,11 @@ _PROBLEMS = 'SELECT code, file, "offset", length, message, consequence FROM prob
 _TALLIES = f"SELECT id, turns, effective_turns, {_COLUMNS} FROM threads WHERE id BETWEEN ? AND ?"
 _SPENT = f"SELECT thread_id, {', '.join(SPENT)} FROM spent WHERE thread_id BETWEEN ? AND ?"
 _SOME = f"SELECT id, {_COLUMNS} FROM threads WHERE id > ? AND id < ?"
+_PACKED = (
+    f"SELECT data, generations, {', '.join(SIZES.values())} FROM threads JOIN extents ON thread_id = id "
+    f"WHERE id = ? AND file = '{ALL}'"
+)
+_PLACES = {view: number for number, view in enumerate(SIZES)}
 
 
 class Entry(NamedTuple):
@@ -94,6 +99,34 @@ class Kept(NamedTuple):
         """As bytes that tell when they were damaged. Raises TypeError for a path that is no text."""
         data = orjson.dumps((list(map(tuple, self.made_from)), *self[1:]))
         return blake2b(data, digest_size=_DIGEST).digest() + data
+
+
+class Packed(NamedTuple):
+    """Every derived file of a small thread, as the index keeps them: where their bytes lie, packed, and the generation
+    and the size in bytes of each, None for one that can't be given.
+    """
+
+    data: bytes
+    generations: bytes
+    sizes: tuple[int | None, ...]
+
+    @property
+    def digest(self) -> bytes:
+        """Equal for the same, bit by bit."""
+        return blake2b(b"%b%b%r" % (self.data, self.generations, self.sizes), digest_size=_DIGEST).digest()
+
+    def outline(self, view: View) -> tuple[int | None, bytes]:
+        """Size and generation of one of them."""
+        number = _PLACES[view]
+        return self.sizes[number], self.generations[number * _GENERATION : (number + 1) * _GENERATION]
+
+    def fits(self, outlines: Mapping[View, Outline]) -> bool:
+        """True when it is about the same content, as far as these tell."""
+        return all(self.outline(view) == (one.size, one.generation) for view, one in outlines.items())
+
+    def unpacked(self) -> dict[View, Extents]:
+        """Where their bytes lie; nothing when that was damaged."""
+        return unpacked_together(self.data)
 
 
 @cache
@@ -175,10 +208,12 @@ class IndexReader:
         rows = self._all("SELECT data FROM extents WHERE thread_id = ? AND file = ?", thread_id, view.value)
         return unpacked_extents(rows[0][0]) if rows else None
 
-    def all_extents(self, thread_id: str) -> dict[View, Extents]:
-        """The same of all derived files of a small thread, which are kept together; to be used with its entry."""
-        rows = self._all("SELECT data FROM extents WHERE thread_id = ? AND file = ?", thread_id, ALL)
-        return unpacked_together(rows[0][0]) if rows else {}
+    def packed(self, thread_id: str) -> Packed | None:
+        """All derived files of a small thread, which are kept together; to be used with what its entry says of them."""
+        for data, generations, *sizes in self._all(_PACKED, thread_id):
+            if isinstance(data, bytes) and isinstance(generations, bytes):
+                return Packed(data, generations, tuple(sizes))
+        return None
 
     def passed(self, thread_id: str, kind: str) -> bytes | None:
         """A pass over a large thread (`passes.unpacked`), which may have read less than there is now."""

@@ -8,7 +8,7 @@ prove to be still true.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,13 +18,13 @@ import orjson
 from threadstore import kinship, overview, turnfiles
 from threadstore.catalog import Catalog
 from threadstore.cut import Boundary
-from threadstore.entries import Entries
+from threadstore.entries import Entries, unpacked
 from threadstore.errors import StoreError
 from threadstore.extents import Extents
 from threadstore.filestates import FileStates
 from threadstore.heads import Heads, Subject
 from threadstore.incremental import Passes
-from threadstore.index import Entry, IndexReader, Kept
+from threadstore.index import Entry, IndexReader, Kept, Packed
 from threadstore.lineages import Lineages
 from threadstore.masked import MASKED, masked, masked_turns
 from threadstore.masking import Mask
@@ -229,9 +229,13 @@ class ThreadStore:
         found = self._entries.recall(thread_id, view)
         return None if found is None else self._shown(found, view)
 
-    def recall_all(self, thread_id: str) -> dict[View, Projection]:
-        """Every derived file of a small thread as the index has them, if that holds; else nothing."""
-        return self._entries.recall_all(thread_id, self.outlines(thread_id))
+    def packed(self, thread_id: str) -> Packed | None:
+        """What the index has of all derived files of a small thread. It holds if outlines do that it fits."""
+        return None if self._index is None else self._index.packed(thread_id)
+
+    def unpack(self, packed: Packed, outlines: Mapping[View, Outline]) -> dict[View, Projection]:
+        """Every derived file of a thread from that, if it fits these, which hold; else nothing."""
+        return unpacked(packed, outlines)
 
     def packed_passes(self, thread_id: str) -> dict[str, bytes]:
         """How far the passes over a thread have come that were made just now."""

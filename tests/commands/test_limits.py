@@ -26,7 +26,19 @@ from threadstore import (
     turns,
 )
 
-from rolloutfs import answers, content, control, findings, searches, shelves, summarizer, turnfolders
+from rolloutfs import (
+    answers,
+    content,
+    control,
+    findings,
+    outlines,
+    packs,
+    searches,
+    shelves,
+    summarizer,
+    turnfolders,
+    versions,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 MIB, GIB = 1 << 20, 1 << 30
@@ -56,8 +68,8 @@ def row(page: str, begin: str) -> str:
         ("a query", [f"{search._MOST} words", f"{findings.LONGEST:,} characters"]),
         ("a folder below", [f"{findings._THREADS} threads", f"{findings._MOST:,} hits", f"{findings._TEXTS:,} texts"]),
         ("a folder below", [f"{findings._CATCH_UP:g} s to bring", f"{findings._ASK:g} s to ask"]),
-        ("sizes and times of files", [f"{content.KNOWN:,} files", f"of {content.OUTLINED} threads"]),
-        ("where the bytes", [f"{content.PROJECTIONS // MIB} MiB"]),
+        ("sizes and times of files", [f"{outlines.KNOWN:,} files", f"of {outlines.OUTLINED} threads"]),
+        ("where the bytes", [f"{versions.PROJECTIONS // MIB} MiB", f"{packs.ROWS // MIB} MiB of its rows"]),
         ("answers to the kernel", [f"{answers.THREADS} threads"]),
         ("times of threads", [f"| {mtimes._MOST:,},", f"; {filestates._MOST:,},", f"; {metas._MOST:,},"]),
         ("names in views", [f"{shelves._NAMED // MIB} MiB"]),

@@ -64,8 +64,9 @@ class Indexed:
         store = self.store()
         said = 0
         for thread in store.thread_ids():
-            together = store.recall_all(thread)
-            for view, outline in store.outlines(thread).items():
+            packed, outlines = store.packed(thread), store.outlines(thread)
+            together = {} if packed is None else store.unpack(packed, outlines)
+            for view, outline in outlines.items():
                 made = store.project(thread, view)
                 if view in together:
                     assert content(store, together[view]) == content(store, made)

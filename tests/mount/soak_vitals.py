@@ -13,9 +13,10 @@ import subprocess
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from rolloutfs.content import KNOWN, PROJECTIONS
 from rolloutfs.fds import IDLE
+from rolloutfs.outlines import KNOWN
 from rolloutfs.pool import WORKERS
+from rolloutfs.versions import PROJECTIONS
 from rolloutfs.worker import GROWTH
 from tests.mount.conftest import children, until
 
@@ -58,7 +59,7 @@ told = {{"watched": False}}
 def report(*_):
     gc.collect()
     one, contents = found[0], found[0].contents
-    fds = contents._fds
+    fds, versions = contents._fds, contents._versions
     with open({report!r} + ".new", "w") as file:
         json.dump(told | {{
             "requests": sum(guarding.REQUESTS.values()),
@@ -70,10 +71,10 @@ def report(*_):
             "idle": len(fds._idle),
             "watches": len(one._watch._folders),
             "names": len(one.tree._dynamic),
-            "files": max(len(contents._known), len(contents._announced)),
+            "files": max(len(versions._known), len(contents._told)),
             "known": len(one._engine.store.thread_ids()),
-            "contents": len(contents._full) + len(contents._beside),
-            "projections": contents._full._total + contents._beside._total,
+            "contents": len(versions._full) + len(versions._beside) + len(contents._packs._at_hand),
+            "projections": versions._full._total + versions._beside._total,
             "blocks": sys.getallocatedblocks(),
         }}, file)
     os.rename({report!r} + ".new", {report!r})
@@ -83,8 +84,8 @@ signal.signal(signal.SIGUSR2, report)
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """Numbers, `known` of threads, `born` of the rollouts that there ever were, and bytes for `resident`, `largest` (of a
-    worker) and `projections`.
+    """Numbers, `known` of threads, `born` of the rollouts that there ever were, and bytes for `resident`, `largest` (of
+    a worker) and `projections`.
     """
 
     requests: int

@@ -91,7 +91,7 @@ async def test_what_was_opened_is_remembered_by_a_few_bytes(sample: SampleStore,
     planted = plant()
     for path in ("README.md", f"threads/{thread}/turns.jsonl", f"threads/{thread}/effective_history.jsonl"):
         await planted.read(path)
-    marks = planted.contents._opened
+    marks = planted.contents._versions.opened
     assert len({digest for digest in marks._digests if digest}) == len([ino for ino in marks._numbers if ino]) == 3
     assert Literal(b"x" * 100_000).signature != Literal(b"y" * 100_000).signature
     assert len(repr(Literal(b"x" * 100_000).signature)) < 100
@@ -103,7 +103,7 @@ async def test_files_made_together_share_what_they_were_made_from(sample: Sample
     planted = plant()
     node = planted.walk(f"threads/{thread}/turns.jsonl")
     await planted.contents.measure(node.ino, node)
-    known = [version for _, version in planted.contents._known.items()]
+    known = [version for _, version in planted.contents._versions._known.items()]
     assert len(known) > len(View) / 2
     assert len({id(one.projection.basis) for one in known}) == len({one.projection.basis for one in known})
 
@@ -253,13 +253,13 @@ async def test_a_thread_that_has_gone(sample: SampleStore, tmp_path: Path, monke
     assert thread in store
     node = mounted.tree.lookup(mounted.tree.folder(thread), "turns.jsonl")
     await mounted.contents.measure(node.ino, node)
-    mounted.contents._heirs.note(thread, [basis(rollout(2))])
+    mounted.contents._versions.heirs.note(thread, [basis(rollout(2))])
     sample.path(thread).unlink()
     store.refresh(anew=True)
     mounted._note(Changes(files={rollout(1)}, folders={DAY}))
     assert dropped == [thread]
     assert mounted.contents.heirs(rollout(2)) == set()
-    assert len(mounted.contents._known) == 0
+    assert len(mounted.contents._versions._known) == 0
 
 
 def test_changes_that_nobody_asks_about() -> None:
@@ -371,7 +371,7 @@ def test_a_file_under_another_number_is_told_of_changes(sample: SampleStore, pla
     planted = plant()
     node = planted.walk(f"threads/{thread}/turns.jsonl")
     assert planted.contents.is_steady(node)
-    planted.contents._epochs[node.ino] = 2
+    planted.contents._epochs._epochs[node.ino] = 2
     assert planted.contents.numbers(node) == [inodes.with_epoch(node.ino, number) for number in range(3)]
     assert not planted.contents.is_steady(node)
 

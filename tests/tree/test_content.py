@@ -19,13 +19,14 @@ from threadstore.extents import ExtentsBuilder, Source
 from threadstore.projection import Projection
 from threadstore.store import ThreadStore
 
-from rolloutfs import content, inodes
+from rolloutfs import inodes, outlines, told, versions
 from rolloutfs.attributes import Attributes, Clock, Describer
-from rolloutfs.content import Announced, Contents
 from rolloutfs.fds import OpenFiles
 from rolloutfs.nodes import Node
 from rolloutfs.readers import Derived, Version, reader
 from rolloutfs.storefiles import StoreFiles
+from rolloutfs.told import Announced
+from rolloutfs.versions import Versions
 from tests.tree.conftest import Planted
 from tests.tree.sample import SampleStore, thread_id
 
@@ -232,7 +233,7 @@ async def test_pages_go_before_a_greater_size_is_told(sample: SampleStore, plant
     async def ask() -> None:
         told.append((await planted.contents.measure(node.ino, node)).size)
 
-    planted.contents.drop_pages = drop
+    planted.contents.reach(drop)
     sample.append(thread, "more")
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
@@ -272,7 +273,7 @@ async def test_the_kernel_is_given_the_end_of_what_it_may_have_forgotten(
             planted.contents.release(handle)
             assert planted.contents.is_open(ino)
 
-    planted.contents.put_page = put_page
+    planted.contents.reach(put_page=put_page)
     if when == "before":
         planted.contents.disturb(node.ino)
     handle = await planted.open(path)
@@ -303,16 +304,16 @@ async def test_a_version_that_took_long_does_not_freeze_what_is_newer(
     planted = plant()
     path = f"threads/{thread}/effective_history.jsonl"
     node = planted.walk(path)
-    old = await planted.contents._version(node, with_extents=True)
+    old = await planted.contents._versions.now(node, with_extents=True)
     handle = await planted.open(path)
     sample.append(thread, "more")
     size = (await planted.contents.measure(node.ino, node)).size
-    make, late = planted.contents._version, [old]
+    make, late = planted.contents._versions.now, [old]
 
     async def version(node: Node, *, with_extents: bool) -> Version:
         return late.pop() if late else await make(node, with_extents=with_extents)
 
-    monkeypatch.setattr(planted.contents, "_version", version)
+    monkeypatch.setattr(planted.contents._versions, "now", version)
     assert (await planted.contents.measure(node.ino, node)).size == size > old.size
     assert planted.contents.inode(node) == node.ino
     assert len(planted.contents.read(handle, 0, 1 << 20)) == size
@@ -328,7 +329,7 @@ async def test_content_that_never_lasts_can_be_opened(
     path = f"threads/{thread}/thread.json"
     node = planted.walk(path)
     planted.contents.tell(node.ino, Announced(1 << 20, 0, 0))
-    monkeypatch.setattr(planted.contents, "_lasts", lambda node, version: False)
+    monkeypatch.setattr(planted.contents._versions, "is_valid", lambda node, version: False)
     assert json.loads(await planted.read(path))["id"] == thread
 
 
@@ -487,10 +488,12 @@ async def test_many_files_that_are_opened_again(
     """Of what was made together with a file that was opened, little is kept, and nothing at the cost of such files: of
     more threads than we know the sizes of, each is opened again, and its size told, without computing anything.
     """
-    monkeypatch.setattr(content, "KNOWN", 4)
-    monkeypatch.setattr(content, "OUTLINED", 4)
-    monkeypatch.setattr(content, "PROJECTIONS", 30 * 2048)
-    monkeypatch.setattr(content, "BESIDE", 8 * 2048)
+    for module in (outlines, told, versions):
+        monkeypatch.setattr(module, "KNOWN", 4)
+    for module in (outlines, told):
+        monkeypatch.setattr(module, "OUTLINED", 4)
+    monkeypatch.setattr(versions, "PROJECTIONS", 30 * 2048)
+    monkeypatch.setattr(versions, "BESIDE", 8 * 2048)
     threads = [sample.add(number, f"hello {number}") for number in range(16)]
     planted = plant()
     contents = planted.contents
@@ -556,14 +559,14 @@ async def test_a_change_while_a_size_is_made(
     planted = plant()
     contents, node = planted.contents, planted.walk(f"threads/{thread}/thread.json")
     contents.note(watched=True)
-    version = contents._version
+    version = contents._versions.now
 
     async def late(node: Node, *, with_extents: bool) -> Version:
         made = await version(node, with_extents=with_extents)
         contents.note(watched=True)
         return made
 
-    monkeypatch.setattr(contents, "_version", late)
+    monkeypatch.setattr(contents._versions, "now", late)
     await contents.measure(node.ino, node)
     assert contents.size_at_hand(node) is None
 
@@ -576,15 +579,15 @@ async def test_a_change_while_a_file_is_opened(
     planted = plant()
     contents, node = planted.contents, planted.walk(f"threads/{thread}/turns.jsonl")
     contents.note(watched=True)
-    version = Contents._version
+    version = Versions.now
 
-    async def slow(self: Contents, node: Node, *, with_extents: bool) -> Version:
+    async def slow(self: Versions, node: Node, *, with_extents: bool) -> Version:
         made = await version(self, node, with_extents=with_extents)
-        self.note(watched=True)
+        contents.note(watched=True)
         return made
 
     with monkeypatch.context() as patch:
-        patch.setattr(Contents, "_version", slow)
+        patch.setattr(Versions, "now", slow)
         await planted.read(f"threads/{thread}/turns.jsonl")
     assert contents.open_again(node.ino, 1) is None
     await planted.read(f"threads/{thread}/turns.jsonl")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolloutfs import marks
 from rolloutfs.marks import Marks
 
 NUMBERS = st.integers(1, 40) | st.integers(1, (1 << 64) - 1)
@@ -17,18 +15,12 @@ STEPS = st.lists(
 )
 
 
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four pairs of places, so that numbers get in each other's way."""
-    monkeypatch.setattr(marks, "_BITS", 2)
-    monkeypatch.setattr(marks, "_PAIRS", 4)
-
-
-@pytest.mark.usefixtures("few")
 @given(STEPS)
 def test_like_a_dictionary_that_forgets(steps: list[tuple[str, int, int]]) -> None:
-    """A digest is the last one that was put, or unknown; settled ones are settled since, or looked at again."""
-    table, digests, settled = Marks(), dict[int, int](), set[int]()
+    """A digest is the last one that was put, or unknown; settled ones are settled since, or looked at again. There are
+    four pairs of places, so that numbers get in each other's way.
+    """
+    table, digests, settled = Marks(bits=2), dict[int, int](), set[int]()
     for step, ino, digest in steps:
         if step == "put":
             if digests.get(ino) != digest:
