@@ -91,14 +91,14 @@ class Catalog:
     """The rollouts of a store by thread and by rollout id.
 
     Invariant: after `refresh`, `_threads` holds exactly the rollouts of `_folders`, each once, and `_named_otherwise`
-    those whose rollout id isn't the id of their thread; `several` are the threads with more than one.
+    those whose rollout id isn't the id of their thread; `_several` are the threads with more than one.
     """
 
     def __init__(self, root: str, states: FileStates) -> None:
         self.root = root
         self._states = states
         self._threads = Threads()
-        self.several: set[str] = set()
+        self._several: set[str] = set()
         self._named_otherwise: dict[str, list[RolloutFile]] = {}
         self.version = 0
         self._folders: dict[str, _Folder] = {}
@@ -109,6 +109,13 @@ class Catalog:
         if not self.version:
             self.refresh()
         return self._threads
+
+    @property
+    def several(self) -> set[str]:
+        """The threads with more than one rollout. The folders are read as for `threads`."""
+        if not self.version:
+            self.refresh()
+        return self._several
 
     def refresh(self, *, anew: bool = False) -> set[str]:
         """Read the folders that changed; gives the threads of which rollouts came or went. With `anew` the system is
@@ -247,9 +254,9 @@ class Catalog:
         """Note all rollouts of a thread."""
         self._threads.put(thread_id, _named(files) if files else ())
         if len(files) > 1:
-            self.several.add(thread_id)
+            self._several.add(thread_id)
         else:
-            self.several.discard(thread_id)
+            self._several.discard(thread_id)
 
 
 def _parsed(paths: Iterable[str]) -> Iterator[RolloutFile]:

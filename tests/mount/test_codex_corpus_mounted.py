@@ -80,10 +80,14 @@ def test_model_input_is_what_codex_sent(home: Path, mount: Path) -> None:
 
 @pytest.mark.parametrize("view", View, ids=lambda view: view.value)
 def test_files_are_what_the_library_gives(home: Path, mount: Path, view: View) -> None:
-    """Each derived file has the library's bytes; of every third thread, since the parts differ little."""
+    """Each derived file has the library's bytes; of every third thread, since the parts differ little. What reverts
+    dropped is a file of the threads that were reverted.
+    """
     store = ThreadStore(str(home), Spool(f"{home}.spool"))
     name = f"lineage/{view.value}" if view is View.LINEAGE else view.value
-    threads = store.thread_ids()[::3]
+    dropped = view in (View.DROPPED, View.DROPPED_TURNS)
+    threads = sorted(store.reverted()) if dropped else store.thread_ids()[::3]
+    assert threads
     found = in_one_go(mount, [f"threads/{thread}/{name}" for thread in threads])
     assert [
         thread for thread, one in zip(threads, found, strict=True) if one != join(store, store.project(thread, view))
