@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from threadstore.errors import StoreError
-from threadstore.store import SELECTION, Links
+from threadstore.projection import SELECTION, View
+from threadstore.store import Links
 
 from rolloutfs import freshness, readme
 from rolloutfs.content import Contents
@@ -32,7 +34,7 @@ from rolloutfs.tree import Tree
 
 BLOCK = 128 << 10  # bytes that programs are told to read at once
 _ALWAYS_THERE = frozenset(
-    {Kind.ROOT, Kind.README, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.SEARCH}
+    {Kind.ROOT, Kind.README, Kind.MOUNT, Kind.OPERATIONS, Kind.ROOT_LINK, Kind.THREADS, Kind.STORE, Kind.SEARCH}
 )
 _ASKED = frozenset({Kind.SEARCH_PROBLEMS, Kind.FINDINGS, Kind.FINDING, Kind.HITS, Kind.INCOMPLETE, Kind.HINT})
 _SEARCHES = _ASKED | {Kind.SEARCH, Kind.SEARCH_README}
@@ -51,6 +53,7 @@ _UNTOLD = frozenset(
     | _ASKED
     | _SHELVED
 )
+_OF_REVERTS = frozenset({View.DROPPED, View.DROPPED_TURNS})  # whose names go with the second rollout
 _SUBFOLDERS = {Kind.ROOT: 3 + len(SHELVES), Kind.THREAD: 2, Kind.LINEAGE: 2}
 
 
@@ -105,13 +108,16 @@ class Clock:
     ) -> None:
         self._store = store
         self._files = files
-        self._searched = searched  # the time (Unix, ns) of what lies below search/ and isn't a thread's
+        self._searched = searched  # the time (Unix, ns) of what lies below search/
         self._shelves = Shelves() if shelves is None else shelves
+        self._began = time.time_ns()  # that of the mount
 
     def of_content(self, node: Node, version: Version) -> tuple[int, int]:
         """mtime and ctime (ns) of a file."""
         if node.kind is Kind.README:
             return readme.times()
+        if node.kind is Kind.MOUNT:
+            return self._began, self._began
         if node.kind in _SEARCHES:
             return (self._searched(node),) * 2
         if isinstance(version, Plain) and node.kind in (Kind.STORE_FILE, Kind.OPERATIONS):
@@ -135,7 +141,7 @@ class Clock:
         if node.kind is Kind.SHELF and "/" in node.name:  # of a whole view that isn't known before somebody looks in
             newest = self._shelves.newest(node.name)
             return newest, newest
-        if node.kind in _SEARCHES and not node.thread:
+        if node.kind in _SEARCHES and (not node.thread or self._searched(node)):
             return (self._searched(node),) * 2
         return self.of_thread(node.thread) if node.thread else self.of_store()
 
@@ -203,6 +209,7 @@ class Describer:
         if told is not None:
             return self._made(ino, node, told)
         told = self._contents.announced(ino) or Announced(0, 0, 0)
+        self._contents.disturb(ino)
         return self._made(ino, node, told, freshness.UNKNOWN)
 
     def sheet(self, thread: str, base: int) -> Sheet:
@@ -263,7 +270,7 @@ class Describer:
         kept = freshness.CHANGING if node.kind in _UNTOLD else self.patience.seconds(told.mtime_ns)
         if seconds is None:
             seconds = kept
-            if node.kind is Kind.README:
+            if node.kind in (Kind.README, Kind.MOUNT):
                 seconds = freshness.FIXED
             elif node.view in SELECTION or not self._contents.lasts(node):  # a database may say something else unheard
                 seconds = freshness.CHANGING
@@ -275,7 +282,8 @@ class Describer:
         if node.kind in _ALWAYS_THERE:
             entry = freshness.FIXED
         else:
-            entry = kept if self._contents.is_steady(node) else freshness.CHANGING
+            stays = self._contents.is_steady(node) and node.view not in _OF_REVERTS
+            entry = kept if stays else freshness.CHANGING
         return Attributes(ino, mode, nlink, told.size, told.mtime_ns, told.ctime_ns, seconds, entry)
 
     def _folder_nlink(self, node: Node, fixed: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import IO, Any
@@ -42,7 +43,7 @@ _THREADS = """
 THREAD is any of these; where it means several, they are told, no more:
   01a22938            an id, or the beginning of one
   "release notes"     a name, or first words as ls shows them
-  fix_tests-12345678  the name of a link in a view of a mount, or its end
+  fix_tests-12345678  the name of a link in a mount, or its end
   . recent/LINK       a path into a mount; without --store its store is meant
 """
 _FORK = f"""\
@@ -112,9 +113,17 @@ class _Commands(click.Group):
         return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **more: Any) -> Any:
-        """Run it; also what click prints by itself, as for --help, may find no room."""
+        """Run it; also what click prints by itself, as for --help, may find no room, or a reader that is gone: of that
+        click makes the code 1, and puts something else in the place of stdout.
+        """
         with printing():
-            return super().main(*args, **more)
+            out = sys.stdout
+            try:
+                return super().main(*args, **more)
+            except SystemExit as ended:
+                if ended.code == 1 and sys.stdout is not out:
+                    sys.exit(Exit.DONE)
+                raise
 
 
 @click.group(
@@ -141,7 +150,7 @@ def main() -> None:
     metavar="OPTIONS",
     help="Mount options, separated by commas. ro is --read-only; other generic ones (noauto, x-...) are accepted and "
     "mean nothing; allow_other is --allow-other, passthrough is --passthrough, mask_secrets is --mask-secrets, "
-    "zone=ZONE is --zone.",
+    "xattrs and noxattrs are --xattrs and --no-xattrs, zone=ZONE is --zone.",
 )
 @click.option(
     "--read-only/--read-write",
@@ -173,6 +182,13 @@ def main() -> None:
     default=None,
     help="Mask keys and passwords in transcript.md, dropped.md, user.md, assistant.md, in what search/ finds, and in "
     "names of links. Files for programs (.json, .jsonl, .patch, logs) stay as they are. A help, no guarantee.",
+)
+@click.option(
+    "--xattrs/--no-xattrs",
+    default=None,
+    help="Tell of threads by extended attributes (getfattr -d threads/ID), and why a request was refused. They cost up "
+    "to three requests for each file that ls -l or a backup program looks at.  [default: xattrs, with --read-only "
+    "no-xattrs]",
 )
 def mount_command(paths: tuple[str, ...], options: tuple[str, ...], **said: bool | str | None) -> None:
     """Mount STORE, a folder with sessions/ in it, on the empty folder MOUNTPOINT.
@@ -268,6 +284,7 @@ def fork_command(thread: str, words: tuple[str, ...], store: str | None, dry_run
 
     TURN is a turn id, the beginning of one, a number in turns.jsonl (1 is the first that counts), or -1 for the last.
     """
+    _refuse_options(thread, *words)
     _operate("fork", thread, _line(words or ("latest",), dry_run=dry_run), store)
 
 
@@ -289,6 +306,7 @@ def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_r
     undo goes on from where the thread was before the last revert, without what came after that, turns and compactions;
     a second undo takes the first one back. A legacy thread ("history_mode" in thread.json) has no undo.
     """
+    _refuse_options(thread, *words)
     _operate("revert", thread, _line(words, dry_run=dry_run), store)
 
 
@@ -354,6 +372,13 @@ def uninstall_command(now: bool) -> None:
         service.uninstall(mention, now=now)
 
     finish(run)
+
+
+def _refuse_options(*words: str) -> None:
+    """What looks like an option and isn't one of ours is misspelt: `_NUMBERS` lets it through."""
+    for word in words:
+        if word.startswith("--"):
+            raise click.NoSuchOption(word, ctx=click.get_current_context())
 
 
 def _line(words: tuple[str, ...], *, dry_run: bool) -> Callable[[], bytes]:

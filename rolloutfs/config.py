@@ -37,6 +37,7 @@ class MountSettings:
     passthrough: bool = False
     zone: str = "UTC"
     mask_secrets: bool = False
+    xattrs: bool | None = None  # where nothing says it, what can be written has them
 
 
 def file() -> Path:
@@ -65,7 +66,10 @@ def mount_settings(said: Mapping[str, bool | str | None]) -> MountSettings:
     """The settings of a mount, from what the command line says: None for what it doesn't. Raises MountError."""
     try:
         config = load()
-        kept = {field.name: _kept(field.name, config, type(field.default)) for field in fields(MountSettings)}
+        kept = {
+            field.name: _kept(field.name, config, str if isinstance(field.default, str) else bool)
+            for field in fields(MountSettings)
+        }
     except ConfigError as error:
         raise MountError(str(error), Exit.USAGE) from error
     settled = {name: kept[name] if said.get(name) is None else said[name] for name in kept}

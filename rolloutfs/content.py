@@ -21,8 +21,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from threadstore.errors import StoreError
-from threadstore.projection import View
-from threadstore.store import SELECTION
+from threadstore.projection import SELECTION, View
 
 from rolloutfs import inodes
 from rolloutfs.backing import Backings
@@ -33,7 +32,7 @@ from rolloutfs.growing import Growth, Open
 from rolloutfs.lru import Recent
 from rolloutfs.nodes import Kind, Node
 from rolloutfs.packs import Packs
-from rolloutfs.readers import Derived, Plain, Version, reader, whole_reader
+from rolloutfs.readers import Derived, Literal, Plain, Version, reader, whole_reader
 from rolloutfs.slots import VIEW_SLOTS
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.told import Announced, Told
@@ -42,7 +41,7 @@ from rolloutfs.versions import Versions
 
 LARGE: Final = 1 << 20  # bytes from which a raw file is worth a backing file (FUSE 3)
 _RAW = (Kind.ROLLOUT, Kind.STORE_FILE)
-_RETRY = 1.0  # seconds that the kernel's second walk along a path may take
+_RETRY = 30.0  # seconds that the kernel's second walk along a path may take, on a machine where all is slow
 _ATTEMPTS = 4  # at a content that is replaced again and again while we look
 
 
@@ -87,7 +86,7 @@ class Contents:
         self._packs = Packs(engine.store, tree, self._fds)
         self._told = Told()
         self._epochs = Epochs(self._is_frozen)
-        self._growth = Growth()
+        self.growth = Growth(lambda ino, state: self._open.get(ino) is state, self._let_go)
         # What others ask, as it is: a walk does so many times for each thread.
         self.turns, self.lasts = self._versions.turns, self._versions.lasts
         self.inode, self.numbers, self.is_steady = self._epochs.inode, self._epochs.numbers, self._epochs.is_steady
@@ -99,14 +98,14 @@ class Contents:
 
     # What the kernel is told
 
-    def drop_through(self, drop_pages: Callable[[int], Awaitable[None]]) -> None:
-        """Let this make the kernel forget all pages that it has of an inode."""
-        self._growth.drop_pages = drop_pages
-
     def announced(self, ino: int) -> Announced | None:
         """What the kernel was told last, if we remember it; of an open inode, its size in any case."""
         told, state = self._told.get(ino), self._open.get(ino)
         return told if state is None else (told or Announced(0, 0, 0))._replace(size=state.shown)
+
+    def say_how(self, told: bytes) -> None:
+        """What .mount.json says, before anybody can ask."""
+        self._versions.literals[Kind.MOUNT] = Literal(told)
 
     def is_open(self, ino: int) -> bool:
         """True for an inode with handles."""
@@ -116,6 +115,21 @@ class Contents:
         """True for an inode with handles whose content may not be that of the file, or is more than was told."""
         state = self._open.get(ino)
         return state is not None and (state.frozen or not state.sure or state.shown != state.reader.size)
+
+    def disturb(self, ino: int) -> None:
+        """The kernel is told of a change of an inode, and may forget what else it is told of it just now; or was told
+        no size that holds.
+        """
+        state = self._open.get(ino)
+        if state is None:
+            self._told.doubt(ino)
+        else:
+            state.disturbed = True
+
+    def is_settled(self, ino: int) -> bool:
+        """False for an inode with handles of which `measure` has more to do than to tell the size."""
+        state = self._open.get(ino)
+        return state is None or state.is_settled
 
     async def measure(self, ino: int, node: Node) -> Announced:
         """The exact attributes of a file's inode, computed if they have to be. Never fails for one that is open."""
@@ -143,7 +157,7 @@ class Contents:
         if not follows:
             return await self._kept(ino, state)
         told = self._tell(ino, node, version, state.shown)
-        return told if state.shown == state.reader.size else await self._shown(ino, state, told)
+        return told if state.is_settled else await self._shown(ino, state, told)
 
     async def settle(self, node: Node) -> None:
         """Before a look-up is answered: if an open inode's content was replaced, move the file to another number."""
@@ -166,8 +180,9 @@ class Contents:
             if known is None:
                 return None
             return self._tell(ino, node, known, known.size)
-        if node.kind is Kind.README:
-            return self._tell(ino, node, self._versions.readme, self._versions.readme.size)
+        literal = self._versions.literals.get(node.kind)
+        if literal is not None:
+            return self._tell(ino, node, literal, literal.size)
         if node.kind is Kind.TURN_FILE:
             made = None if ino in self._open else self.turns.known(node)
             return None if made is None else self._tell(ino, node, Derived.of(made), made.size)
@@ -233,7 +248,7 @@ class Contents:
                 if left and self._is_behind(ino, node, version):  # at last it is as new as we can make it
                     continue
                 try:
-                    state = self._open[ino] = self._begin(node, version)
+                    state = self._begin(ino, node, version)
                 except OSError as error:
                     if error.errno in (errno.ESTALE, errno.ENOENT):  # replaced since we looked
                         self._versions.drop(node)
@@ -260,7 +275,7 @@ class Contents:
         version = self._versions.at_hand(node, with_extents=True)
         if version is None or self._is_behind(ino, node, version):
             return None
-        state = self._open[ino] = self._begin(node, version)
+        state = self._begin(ino, node, version)
         self._retries.drop((who, node.ino))
         age = self._age() if self._versions.stays(node, version) else None
         return self._handle(ino, state, invalidate, age if self._is_kept(ino, state, version) else None)
@@ -282,7 +297,7 @@ class Contents:
             state = Open(reader(version, self._fds), time.monotonic(), handles=1)
         else:
             state = Open(late, time.monotonic(), handles=1)
-        self._open[ino] = state
+        self._opening(ino, state)
         self._retries.drop((who, inodes.canonical(ino)))
         return self._numbered(ino, state)
 
@@ -304,7 +319,7 @@ class Contents:
         if pinned is None or pinned.size != outline.size:
             return None
         self._versions.keep_only(ino, mark)
-        state = self._open[ino] = Open(pinned, time.monotonic())
+        state = self._opening(ino, Open(pinned, time.monotonic()))
         self._retries.drop((who, node.ino))
         return self._handle(ino, state, invalidate, self._opened.age)
 
@@ -313,7 +328,13 @@ class Contents:
         told = self._told.get(ino)
         return told is not None and version.size < told.size and not self._versions.is_valid(node, version)
 
-    def _begin(self, node: Node, version: Version) -> Open:
+    def _opening(self, ino: int, state: Open) -> Open:
+        """Take note of an inode that had no handle."""
+        self._open[ino] = state
+        state.disturbed = self._told.undoubt(ino)
+        return state
+
+    def _begin(self, ino: int, node: Node, version: Version) -> Open:
         """Open an inode that has no handle."""
         now = time.monotonic()
         is_raw = self.backings is not None and node.kind in _RAW and version.size >= LARGE
@@ -321,9 +342,9 @@ class Contents:
         if self.backings is not None and whole is not None:
             number = self.backings.register(whole.descriptor)
             if number is not None:
-                return Open(whole, now, backing=number)
+                return self._opening(ino, Open(whole, now, backing=number))
             whole.close()
-        return Open(reader(version, self._fds), now)
+        return self._opening(ino, Open(reader(version, self._fds), now))
 
     def _may_have(self, state: Open, who: int, node: Node) -> bool:
         """True when an open may be answered with content that was replaced an instant ago.
@@ -384,11 +405,15 @@ class Contents:
     def release(self, handle: int) -> None:
         """Close a handle."""
         closed = self._handles.pop(handle)
-        state, ino = closed.state, closed.ino
+        self._let_go(closed.ino, closed.state)
+
+    def _let_go(self, ino: int, state: Open) -> None:
         state.handles -= 1
         if state.handles:
             return
         del self._open[ino]
+        if not state.is_settled:  # which whoever opens it next has to know
+            self._told.doubt(ino)
         if state.backing is not None and self.backings is not None:
             self.backings.withdraw(state.backing)
         state.reader.close()
@@ -428,7 +453,7 @@ class Contents:
 
     async def _shown(self, ino: int, state: Open, told: Announced) -> Announced:
         """What the kernel may be told of an open inode, which may have grown."""
-        await self._growth.let_grow(ino, state)
+        await self.growth.let_grow(ino, state)
         told = told._replace(size=state.shown)
         if self._open.get(ino) is state:
             self._told.put(ino, told)

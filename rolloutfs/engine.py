@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Protocol, cast
 
 from threadstore.errors import StoreError
@@ -82,6 +83,11 @@ class FullStore(Store, Protocol):
     def seen(self, thread_id: str) -> Seen: ...  # noqa: D102
 
 
+def _only_then(_made: object) -> bool:
+    """What is made of more than can be asked for quickly holds only when it was made."""
+    return False
+
+
 class Engine:
     """One store, and the pool for what takes long. `pool` None computes everything in place (tests)."""
 
@@ -110,7 +116,10 @@ class Engine:
         if self._pool is None or (self.is_small(thread) and not masked):
             return self.store.project(thread, view)
         recalled = None if masked else self.store.recall(thread, view)
-        return recalled if recalled is not None else await self._pool.run(worker.project, thread, view)
+        if recalled is not None:
+            return recalled
+        holds = partial(self.store.is_current, thread)
+        return await self._pool.run(worker.project, thread, view, holds=holds)
 
     def project_all(self, thread: str) -> dict[View, Projection]:
         """Every derived file of a thread that is small; nothing of another one."""
@@ -120,26 +129,26 @@ class Engine:
         """The files of a turn; also those of all turns where that costs little. KeyError when there is no such turn."""
         if self._pool is None or (self.is_small(thread) and self.store.mask is None):
             return self.store.project_turn(thread)
-        return await self._pool.run(worker.project_turn, thread, turn)
+        return await self._pool.run(worker.project_turn, thread, turn, holds=_only_then)
 
     async def project_rollout(self, rollout: RolloutFile) -> Projection:
         """A compressed rollout, decoded into the spool."""
         if self._pool is None or self._packed(rollout) <= self._small // 8:
             return self.store.project_rollout(rollout)
-        return await self._pool.run(worker.project_rollout, rollout)
+        return await self._pool.run(worker.project_rollout, rollout, holds=partial(self._is_same, rollout))
 
     async def project_store(self, view: StoreView) -> Projection:
         """One derived file of the whole store."""
         if self._pool is None or self._is_small_store():
             return self.store.project_store(view)
-        return await self._pool.run(worker.project_store, view)
+        return await self._pool.run(worker.project_store, view, holds=_only_then)
 
     async def project_family(self, thread: str, view: FamilyView) -> Projection:
         """One derived file of the family of a root."""
         await self.links(thread)  # and thereby those of all others
         if self._pool is None or self.store.is_small_family(thread, self._small):
             return self.store.project_family(thread, view)
-        return await self._pool.run(worker.project_family, thread, view)
+        return await self._pool.run(worker.project_family, thread, view, holds=_only_then)
 
     async def search(self, name: str, todo: Todo) -> Found:
         """What a query finds, see `findings`; never made in place, since it may take seconds."""
@@ -202,6 +211,13 @@ class Engine:
         if done.value is None:
             return failure(request, thread, done.code or errno.EIO, done.message)
         return done.value
+
+    def _is_same(self, rollout: RolloutFile, made: Projection) -> bool:
+        """True while the file that a copy was decoded from is as it was."""
+        try:
+            return all(self.store.status(rollout) == one for one in made.basis)
+        except OSError:
+            return False
 
     def _packed(self, rollout: RolloutFile) -> int:
         try:

@@ -23,22 +23,24 @@ from typing import NamedTuple
 
 from threadstore import index
 from threadstore import search as searching
-from threadstore.ids import moment
+from threadstore.errors import StoreError
 from threadstore.indexing import Indexer
-from threadstore.names import safe_name
 from threadstore.search import Hit, Query
 from threadstore.secrets import without_secrets
+from threadstore.spines import Spine, spines
 from threadstore.store import ThreadStore
+from threadstore.summaries import Title
 
 from rolloutfs.backlog import Reached, Todo
 from rolloutfs.control import as_line
 from rolloutfs.harmless import harmless, json_line
+from rolloutfs.linknames import Names, label, moment, timed
 
 log = logging.getLogger(__name__)
 
 HITS, INCOMPLETE, HINT = "hits.jsonl", "incomplete.json", "hint.json"
 LONGEST = 1000  # characters of a query; the kernel takes names of up to 1024 bytes
-_THREADS = 999  # links in a folder, so that three digits sort them
+_THREADS = 999  # links in a folder
 _MOST = 5_000  # hits that are given
 _TEXTS = 50_000  # texts that are looked at: a common word in a large store has more
 _CATCH_UP = 5.0  # seconds for the index to be brought up to date
@@ -46,15 +48,13 @@ _ASK = 10.0  # seconds for the question itself
 _STEP = 0.5  # seconds of one step of indexing: others may take their turn
 _TURN = 0.02  # seconds until it is tried again while another process builds the index
 _OPCODES = 10_000  # of SQLite's machine between two looks at the clock
-_WORDS = 40  # characters of a thread's name or first words in the name of a link
 
 _SLASH = re.compile("%2[Ff]")
-_BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 
 class Found(NamedTuple):
     """The files of a folder. `links` are names and threads, the thread with the newest hit first; `newest` is the time
-    of that (Unix, ns), 0 where there is none.
+    of that (Unix, ns), 0 where there is none, and `times` are those of each thread's newest hit.
     """
 
     links: tuple[tuple[str, str], ...]
@@ -62,6 +62,7 @@ class Found(NamedTuple):
     incomplete: bytes | None
     hint: bytes | None
     newest: int
+    times: dict[str, int]
     reached: Reached
 
 
@@ -111,17 +112,21 @@ def _find(store: ThreadStore, path: str, query: Query, todo: Todo, zone: tzinfo)
         try:
             some = searching.search_some(connection, store.root, query, _MOST, _TEXTS, store.mask)
             found = list(dict.fromkeys(hit.thread_id for hit in some.hits))[:_THREADS]
-            names = {thread: _words(connection, thread, masked=store.mask is not None) for thread in found}
             reach = _Reach(threads, threads - searching.indexed_threads(connection), reached.is_current)
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
                 raise TimeoutError(errno.ETIMEDOUT, f"this took longer than {_ASK:g} s: ask for less") from error
             raise
+    names = _names(store, found, zone)
     hits = [hit for hit in some.hits if hit.thread_id in names]
     is_cut = some.is_cut or len(hits) < len(some.hits)
     lacks = _incomplete(reach, len(hits) if is_cut else None)
-    newest = int((hits[0].time or 0) * 1000) * 1_000_000 if hits else 0
-    return Found(_links(hits, names, zone), b"".join(map(_line, hits)), lacks, _hint(query), newest, reached)
+    times: dict[str, int] = {}
+    for hit in hits:  # the newest first
+        times.setdefault(hit.thread_id, round((hit.time or 0) * 1000) * 1_000_000)
+    links = tuple((names[thread], thread) for thread in times)
+    newest = next(iter(times.values()), 0)
+    return Found(links, b"".join(map(_line, hits)), lacks, _hint(query), newest, times, reached)
 
 
 def _catch_up(indexer: Indexer, todo: Todo) -> Reached:
@@ -143,21 +148,29 @@ def _catch_up(indexer: Indexer, todo: Todo) -> Reached:
     return Reached(after, todo.number, entered, is_whole and (todo.is_watched or begin == ""))
 
 
-def _words(connection: sqlite3.Connection, thread: str, *, masked: bool) -> str:
-    """What a thread is called: its name, or the words that it began with, if `masked` without what may be secret."""
-    row = connection.execute("SELECT name, preview, agent FROM threads WHERE id = ?", (thread,)).fetchone()
-    told = str(next((text for text in row or () if text), ""))
-    return _BETWEEN_WORDS.sub("-", (without_secrets(told) if masked else told)[:_WORDS]).strip("-")
+def _names(store: ThreadStore, threads: list[str], zone: tzinfo) -> dict[str, str]:
+    """What the links to some threads are called, as in recent/; those that are gone are left out."""
+    ids = sorted(threads)
+    known = {thread: spine for thread, spine in zip(ids, spines(store, ids, whole=False), strict=True) if spine}
+
+    def wanted(thread: str) -> tuple[str, bool]:
+        return timed(moment(known[thread].began_ns, zone), words[thread]), False
+
+    words = {thread: _words(store, thread, spine) for thread, spine in known.items()}
+    names = Names(known, wanted)
+    return dict(zip(names.threads, names, strict=True))
 
 
-def _links(hits: list[Hit], names: dict[str, str], zone: tzinfo) -> tuple[tuple[str, str], ...]:
-    links: dict[str, str] = {}
-    for hit in hits:  # the newest first
-        if hit.thread_id not in links:
-            at = moment(hit.time, zone)
-            parts = (f"{len(links) + 1:03}", "undated" if at is None else f"{at:%Y-%m-%d}", names[hit.thread_id])
-            links[hit.thread_id] = safe_name("-".join(part for part in parts if part))
-    return tuple((name, thread) for thread, name in links.items())
+def _words(store: ThreadStore, thread: str, spine: Spine) -> str:
+    """What a thread is called: its name, or the words that it began with, as views have it."""
+    try:
+        title = store.title(thread)
+    except (KeyError, StoreError, OSError):
+        return spine.words
+    if store.mask is not None:
+        title = Title(without_secrets(title.name or ""), without_secrets(title.preview or ""))
+    called = label(title)
+    return spine.words if called is None else called.text
 
 
 def _line(hit: Hit) -> bytes:

@@ -39,6 +39,21 @@ async def drop_pages(ino: int) -> None:
     await trio.to_thread.run_sync(_forget_pages, ino, abandon_on_cancel=True)
 
 
+async def put_page(ino: int, offset: int, content: bytes) -> None:
+    """Put bytes into what the kernel has of an inode, whose size is at least that of their end from then on. It waits
+    for pages that are being read, as `drop_pages` does.
+    """
+    await trio.to_thread.run_sync(_put_page, ino, offset, content, abandon_on_cancel=True)
+
+
+def _put_page(ino: int, offset: int, content: bytes) -> None:
+    try:
+        pyfuse3.notify_store(InodeT(ino), offset, content)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            log.warning("notify_store failed: %s", error)
+
+
 def _forget_pages(ino: int) -> None:
     try:
         pyfuse3.invalidate_inode(InodeT(ino), attr_only=False)

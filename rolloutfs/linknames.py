@@ -5,11 +5,48 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from typing import overload
+from datetime import datetime, tzinfo
+from typing import NamedTuple, overload
+
+from threadstore.names import brief_name
+from threadstore.summaries import Title
 
 _FEW = 500  # names that are kept
 _ID = 8  # last characters of an id that tell threads of one name apart
 _MOST = 40  # that a name may be lengthened, for folders that somebody called like the links of others on purpose
+
+
+class Label(NamedTuple):
+    """What a thread is called: a part of a name, and whether somebody chose it."""
+
+    text: str
+    is_given: bool
+
+
+def label(title: Title) -> Label | None:
+    """What databases call a thread: the name that it was given, else their preview; None where that makes no name, and
+    what was said first is to be used.
+    """
+    name = brief_name(title.name) if title.name else ""
+    if name:
+        return Label(name, is_given=True)
+    preview = brief_name(title.preview) if title.preview else ""
+    return Label(preview, is_given=False) if preview else None
+
+
+def timed(began: datetime, words: str, *, is_in_day: bool = False) -> str:
+    """The name of a link by when its thread began, and what that is called, if anything; `is_in_day` in a folder that
+    tells the day.
+    """
+    time = f"{began.hour:02}-{began.minute:02}-{began.second:02}"
+    if not is_in_day:
+        time = f"{began.year:04}-{began.month:02}-{began.day:02}T{time}"
+    return f"{time}_{words}" if words else time
+
+
+def moment(time_ns: int, zone: tzinfo) -> datetime:
+    """A time (Unix, ns) as names of links have it."""
+    return datetime.fromtimestamp(time_ns // 1_000_000_000, zone)
 
 
 class Names(Sequence[str]):

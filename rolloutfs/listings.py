@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from threadstore.store import SELECTION
+from threadstore.projection import SELECTION
 
 from rolloutfs import attributes
 from rolloutfs.attributes import Attributes, Sheet

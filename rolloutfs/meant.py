@@ -1,12 +1,12 @@
 """Which thread is meant: by whatever a command, a listing or a mount calls it.
 
 One way after the other is tried, and the first that leads to a thread counts. Where it leads to several nothing is
-done, since what follows may be a revert; they are told instead.
+done, since what follows may be a revert; they are told instead, each with the beginning of its id that does tell it.
 
     01a22938                    an id, or the beginning of one
     .  recent/TIME_words        a path into a mount, also by a link and from below
     release notes               a name
-    words-12345678  12345678    the name of a link in a view; the end of an id, as such links have it
+    words-12345678  12345678    the name of a link in a view or below search/; the end of an id, as such links have it
     TIME_words                  the same without an id
     What was said first         what `ls` and `tree` show, whole words from its beginning
 """
@@ -31,10 +31,13 @@ from rolloutfs import places
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.harmless import harmless, quoted
 from rolloutfs.invocation import default_store
-from rolloutfs.naming import begins, by_people, name_of, newest_first, summary_of
+from rolloutfs.linknames import label
+from rolloutfs.naming import ShortIds, begins, by_people, name_of, newest_first, summary_of
+from rolloutfs.times import local
 from rolloutfs.wording import shell_word
 
-_CANDIDATES = 5  # threads that a refusal lists
+_CANDIDATES = 10  # threads that a refusal lists
+_ROOM = 60  # cells of what one of them is called
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _END = re.compile(r"[0-9a-f-]{6,36}")  # of an id; fewer characters may be a word that many ids end in
 _LINK = re.compile(rf".*-([0-9a-f]{{8}}|{_UUID})_*", re.DOTALL)  # a link's name as `linknames` makes it
@@ -80,43 +83,73 @@ def find(store: ThreadStore, wanted: str | None) -> str:
     return thread
 
 
-def begun(found: Sequence[str], wanted: str) -> str | None:
+def begun(store: ThreadStore, found: Sequence[str], wanted: str) -> str | None:
     """The one that is meant of the sorted ids that begin so; None when there is none. Raises UnnamedError."""
     if found and found[0] == wanted.lower():
         return found[0]
-    return _only(found, f"{quoted(wanted)} is the beginning of {len(found)} thread ids: give more of it.")
+    return _only(store, found, f"{quoted(wanted)} is the beginning of {len(found)} thread ids: give more of it.")
 
 
 def _called(store: ThreadStore, wanted: str) -> str | None:
     ids = store.thread_ids()
-    thread = begun(begins(ids, wanted.lower()), wanted) or _at(store, wanted)
+    thread = begun(store, begins(ids, wanted.lower()), wanted) or _at(store, wanted)
     if thread is not None:
         return thread
     what = quoted(wanted)
     named = [thread for thread in ids if name_of(store, thread) == wanted]
     if named:
-        return _only(named, f"{len(named)} threads are called {what}: give the id of one.")
+        return _only(store, named, f"{len(named)} threads are called {what}: give the id of one.")
     ended = _ending(ids, wanted.lower())
     if ended:
-        return _only(ended, f"{what} is the end of {len(ended)} thread ids: give more of it.")
-    shown = list(_shown(store))
+        return _only(store, ended, f"{what} is the end of {len(ended)} thread ids: give more of it.")
+    shown = [one for thread in ids if (one := _shown(store, thread)) is not None]
     linked = [one.thread for one in shown if _is_link(store, one, wanted)]
     if linked and _TIMED.fullmatch(wanted):
-        return _only(linked, f"{len(linked)} threads may have a link {what}: give the id of one, or the link's path.")
+        return _only(
+            store, linked, f"{len(linked)} threads may have a link {what}: give the id of one, or the link's path."
+        )
     if linked:
-        return _only(linked, f"{len(linked)} threads begin with {what}: give the id of one.")
+        return _only(store, linked, f"{len(linked)} threads begin with {what}: give the id of one.")
     line = harmless(wanted)
     said = [one.thread for one in shown if line and one.line == line]
     said = said or [one.thread for one in shown if one.begins(line)] or _agents(store, wanted)
-    return _only(said, f"{len(said)} threads begin with {what}: give the id of one.")
+    return _only(store, said, f"{len(said)} threads begin with {what}: give the id of one.")
 
 
-def _only(found: Sequence[str], told: str) -> str | None:
+def _only(store: ThreadStore, found: Sequence[str], told: str) -> str | None:
     """What was found, if it is one; None when it is nothing. Raises UnnamedError with what is told of several."""
     if len(found) > 1:
-        more = f" and {len(found) - _CANDIDATES} more" if len(found) > _CANDIDATES else ""
-        raise UnnamedError(f"{told} They are {', '.join(found[:_CANDIDATES])}{more}.", errno.EINVAL)
+        raise UnnamedError("\n".join((told, *_candidates(store, found))), errno.EINVAL)
     return found[0] if found else None
+
+
+def _candidates(store: ThreadStore, found: Sequence[str]) -> Iterator[str]:
+    """A line for each of sorted threads, the newest ids first, as far as a person reads."""
+    from rolloutfs.table import fit
+
+    chosen = found[: -_CANDIDATES - 1 : -1]
+    short = ShortIds(sorted({*store.thread_ids(), *found})).all_of(iter(chosen))
+    for thread in chosen:
+        yield f"  {short[thread]}  {local(_began(store, thread)):16}  {fit(_line_of(store, thread), _ROOM)}".rstrip()
+    if len(found) > len(chosen):
+        yield f"  and {len(found) - len(chosen)} more"
+
+
+def _began(store: ThreadStore, thread: str) -> float | None:
+    """When it began (Unix, s); None where that can't be told."""
+    try:
+        return began(store.created(thread), store.rollouts(thread)) / 1e9
+    except (KeyError, StoreError, OSError):
+        return None
+
+
+def _line_of(store: ThreadStore, thread: str) -> str:
+    """What `ls` shows of it."""
+    shown = _shown(store, thread)
+    if shown is not None and shown.line:
+        return shown.line
+    summary = summary_of(store, thread)
+    return harmless(f"(agent {summary.agent})") if summary is not None and summary.agent else ""
 
 
 # Paths
@@ -189,20 +222,16 @@ class _Shown(NamedTuple):
         return bool(cut) and (f"{self.line} ".startswith(f"{cut} ") or (cut != wanted and self.line.startswith(cut)))
 
 
-def _shown(store: ThreadStore) -> Iterator[_Shown]:
-    """Of all threads; reads no more than the beginnings of logs."""
-    for thread in store.thread_ids():
-        try:
-            title = store.title(thread)
-            given = [text for text in title if text]
-            labels = list(filter(None, map(brief_name, given)))
-            if not labels:  # nothing that makes a link's name
-                words = store.opening(thread).words or ""
-                given.append(words)
-                labels.append(brief_name(words))
-            yield _Shown(thread, given[0], labels[0])
-        except (KeyError, StoreError, OSError):
-            continue  # nothing more can be told of it
+def _shown(store: ThreadStore, thread: str) -> _Shown | None:
+    """Reads no more than the beginning of the log; None where nothing can be told."""
+    try:
+        title = store.title(thread)
+        called = label(title)
+        words = (store.opening(thread).words or "") if called is None else ""
+    except (KeyError, StoreError, OSError):
+        return None
+    text = title.name or title.preview or words
+    return _Shown(thread, text, brief_name(words) if called is None else called.text)
 
 
 def _ending(ids: Sequence[str], wanted: str) -> list[str]:
@@ -227,7 +256,7 @@ def _is_link(store: ThreadStore, shown: _Shown, wanted: str) -> bool:
         return False
     apart = int(told.timestamp()) - start
     near = timed[1] is None or abs(apart) <= _FARTHEST
-    return near and apart % _QUARTER == 0 and by_people(store, shown.thread)
+    return near and apart % _QUARTER == 0
 
 
 def _agents(store: ThreadStore, wanted: str) -> list[str]:

@@ -36,6 +36,7 @@ from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from rolloutfs import (
+    __version__,
     checks,
     gate,
     identity,
@@ -55,6 +56,7 @@ from rolloutfs.engine import Engine
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.gate import Gate
 from rolloutfs.guarding import REQUESTS, WAITING
+from rolloutfs.harmless import json_line
 from rolloutfs.journal import Journal
 from rolloutfs.mounttable import SUBTYPE
 from rolloutfs.operations import Operations
@@ -89,13 +91,15 @@ class Request:
     passthrough: bool = False
     zone: str = "UTC"
     mask_secrets: bool = False
+    xattrs: bool = True
 
     @classmethod
     def of(cls, store: str, mountpoint: str, settings: MountSettings) -> Request:
         """A mount with settings from the command line, the environment and the config."""
         options = frozenset({"allow_other"} if settings.allow_other else ())
         how = (settings.foreground, settings.replace, options, settings.read_only, settings.index, settings.passthrough)
-        return cls(store, mountpoint, *how, zone=settings.zone, mask_secrets=settings.mask_secrets)
+        xattrs = not settings.read_only if settings.xattrs is None else settings.xattrs
+        return cls(store, mountpoint, *how, zone=settings.zone, mask_secrets=settings.mask_secrets, xattrs=xattrs)
 
 
 def mount(request: Request, say: Callable[[str], None]) -> None:
@@ -142,6 +146,22 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
         say("There is no folder for a log ($XDG_STATE_HOME): the server writes none.")
 
 
+def _told(root: str, index: str | None, request: Request, *, passes: bool) -> bytes:
+    """How this is mounted, as it turned out, for `rolloutfs status`."""
+    told: dict[str, object] = {
+        "version": __version__,
+        "store": root,
+        "index": index,
+        "read_only": request.read_only,
+        "passthrough": passes,
+        "allow_other": "allow_other" in request.options,
+        "zone": request.zone,
+        "mask_secrets": request.mask_secrets,
+        "xattrs": request.xattrs,
+    }
+    return json_line(told).encode() + b"\n"
+
+
 def _open_store(root: str, spool: str, states: RememberedStates, index: str | None, mask: Masker | None) -> ThreadStore:
     try:
         return ThreadStore(root, Spool(spool), states, None if index is None else IndexReader(index), mask)
@@ -169,7 +189,8 @@ class _Server:
         patterns = masks.folder(store.root, mountpoint) if request.mask_secrets else None
         self._place = Place(store.root, spool.path, index, zone, request.mask_secrets, patterns)
         self._engine = Engine(store, None)
-        self._operations = Operations(self._engine, readme.text(), past, read_only=request.read_only, zone=zone)
+        how = {"read_only": request.read_only, "xattrs": request.xattrs}
+        self._operations = Operations(self._engine, readme.text(), past, **how, zone=zone)
         self._mountpoint = mountpoint
         self._door = _door(store.root, mountpoint, request) if request.passthrough else None
         source = f"fsname={_escaped(store.root)}"  # as in fstab, so that `mount -a` knows what is mounted already
@@ -179,6 +200,7 @@ class _Server:
         if self._door is not None:  # which has mounted already
             self._operations.serve_through(self._door)
             mountpoint, wanted = self._door.path, set()
+        self._operations.contents.say_how(_told(store.root, index, request, passes=self._door is not None))
         self._gate: Gate | None = None
         before = gate.devices()
         try:

@@ -15,6 +15,7 @@ class Kind(IntEnum):
 
     ROOT = auto()
     README = auto()
+    MOUNT = auto()
     OPERATIONS = auto()
     ROOT_LINK = auto()
     THREADS = auto()

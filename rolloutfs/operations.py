@@ -41,7 +41,7 @@ from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
 from rolloutfs.guarding import guarded
 from rolloutfs.handles import ControlFiles
-from rolloutfs.invalidating import drop_attributes, drop_entry, drop_pages
+from rolloutfs.invalidating import drop_attributes, drop_entry, drop_pages, put_page
 from rolloutfs.journal import Journal
 from rolloutfs.nodes import TURN_FOLDERS, Kind, Listing, Node, Place, needs_links
 from rolloutfs.notices import Notices
@@ -78,9 +78,17 @@ class Operations(Refusing):
     enable_writeback_cache = False
 
     def __init__(
-        self, engine: Engine, readme: bytes, journal: Journal, *, read_only: bool = False, zone: tzinfo = UTC
+        self,
+        engine: Engine,
+        readme: bytes,
+        journal: Journal,
+        *,
+        read_only: bool = False,
+        xattrs: bool = True,
+        zone: tzinfo = UTC,
     ) -> None:
         super().__init__(read_only=read_only)
+        self._has_xattrs = xattrs
         files = StoreFiles(engine.store.root)
         shelves = Shelves(zone, masked=engine.store.mask is not None)
         self._shelving = Shelving(engine, shelves, self.is_watched)
@@ -98,8 +106,9 @@ class Operations(Refusing):
         self._door: Door | None = None
         self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._answers = Answers()
-        self.notices = Notices(drop_attributes)
-        self.contents.drop_through(drop_pages)
+        self.notices = Notices(self._drop_attributes)
+        growth = self.contents.growth
+        growth.drop_pages, growth.put_page = drop_pages, put_page
         self.contents.moved = self._answers.forget
         self._heads: dict[str, str] | None = None  # selected paths of the threads that have several rollouts
         self._heads_looked = freshness.Share()
@@ -165,7 +174,7 @@ class Operations(Refusing):
         node = self.shortcuts.node(inode)
         kept = self._answers.of(node)
         entry = kept.entries.get(inode)
-        if entry is None or not entry.attr_timeout:
+        if entry is None or not entry.attr_timeout or not self.contents.is_settled(inode):
             is_shown = node.is_link or (node.kind is Kind.SHELF and "/" in node.name)
             links = await self._links(node) if is_shown else None
             entry = self._noted(kept, node, await self._describer.measure(inode, node, links))
@@ -303,15 +312,17 @@ class Operations(Refusing):
     @guarded
     async def getxattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> bytes:
         """Of a control file, why the last request that came to nothing did; of a thread's folder, see `labels`."""
-        value = None if self._read_only or not name.startswith(labels.PREFIX) else await self._labels(inode, name)
+        if not self._has_xattrs:
+            raise FUSEError(errno.ENOSYS)
+        value = await self._labels(inode, name) if name.startswith(labels.PREFIX) else None
         if value is None:
-            raise FUSEError(errno.ENOSYS if self._read_only else pyfuse3.ENOATTR)
+            raise FUSEError(pyfuse3.ENOATTR)
         return value
 
     @guarded
     async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
         """The names that `getxattr` knows."""
-        if self._read_only:
+        if not self._has_xattrs:
             raise FUSEError(errno.ENOSYS)
         node = self.shortcuts.node(inode)
         if node.kind is Kind.CONTROL:
@@ -454,6 +465,11 @@ class Operations(Refusing):
         self._invalidate_root()
         self._invalidate_thread(thread)
         self.shortcuts.look_at_links()
+
+    def _drop_attributes(self, ino: InodeT) -> None:
+        """Make the kernel ask for attributes again, and take note that it may forget others. Raises OSError."""
+        drop_attributes(ino)
+        self.contents.disturb(ino)
 
     def _invalidate_root(self) -> None:
         for node in (*self.tree.root_nodes(), self.tree.root):

@@ -17,6 +17,7 @@ class Options:
     passthrough: bool | None = None
     zone: str | None = None
     mask_secrets: bool | None = None
+    xattrs: bool | None = None
 
 
 _GENERIC = frozenset(
@@ -62,10 +63,10 @@ _GENERIC = frozenset(
 
 
 def parse(values: Iterable[str], *, sloppy: bool = False) -> Options:
-    """The meaning of options; of `ro` and `rw` the last one counts. MountError for one that we don't know, unless
-    `sloppy` (mount -s).
+    """The meaning of options; of `ro` and `rw`, and of `xattrs` and `noxattrs`, the last one counts. MountError for one
+    that we don't know, unless `sloppy` (mount -s).
     """
-    read_only = allow_other = passthrough = zone = mask_secrets = None
+    read_only = allow_other = passthrough = zone = mask_secrets = xattrs = None
     for option in ",".join(values).split(","):
         name = option.strip()
         if name in ("ro", "rw"):
@@ -76,6 +77,8 @@ def parse(values: Iterable[str], *, sloppy: bool = False) -> Options:
             passthrough = True
         elif name == "mask_secrets":
             mask_secrets = True
+        elif name in ("xattrs", "noxattrs"):
+            xattrs = name == "xattrs"
         elif name.startswith("zone="):
             zone = name.removeprefix("zone=")
         elif (
@@ -86,7 +89,7 @@ def parse(values: Iterable[str], *, sloppy: bool = False) -> Options:
         ):
             raise MountError(
                 f"-o {name} is not known. Besides the generic ones there are: ro, allow_other, passthrough, "
-                "mask_secrets, zone=.",
+                "mask_secrets, xattrs, noxattrs, zone=.",
                 Exit.USAGE,
             )
-    return Options(read_only, allow_other, passthrough, zone, mask_secrets)
+    return Options(read_only, allow_other, passthrough, zone, mask_secrets, xattrs)

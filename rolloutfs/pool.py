@@ -58,19 +58,34 @@ class Pool:
         self._wanted = trio.Event()  # set when somebody waits for it
         self._closed = False
 
-    async def run(self, function: Callable[..., worker.Answer[R]], *args: Hashable) -> R:
-        """The value of `function(place, *args)`. Raises what `Answer.unwrap` raises."""
+    async def run(
+        self,
+        function: Callable[..., worker.Answer[R]],
+        *args: Hashable,
+        holds: Callable[[R], bool] = lambda _value: True,
+    ) -> R:
+        """The value of `function(place, *args)`. Raises what `Answer.unwrap` raises.
+
+        A job that runs already may have begun before what its caller knows of has happened. If what comes of it no
+        longer `holds`, it is done again, once for all who found it so: that one began after they had asked.
+        """
         key = (function, args)
         job = self._jobs.get(key)
-        if job is None:
+        if job is not None:
+            await job.done.wait()
+            value = cast("worker.Answer[R]", job.answer).unwrap()
+            if holds(value):
+                return value
+            job = self._jobs.get(key)
+        if job is not None:
+            await job.done.wait()
+        else:
             job = self._jobs[key] = _Job()
             try:
                 await self._work(job, function, args)
             finally:
                 del self._jobs[key]
                 job.done.set()
-        else:
-            await job.done.wait()
         return cast("worker.Answer[R]", job.answer).unwrap()
 
     async def behind(self, function: Callable[..., worker.Answer[R]], *args: Hashable) -> R:

@@ -270,7 +270,10 @@ Exit codes: 0 done, whatever is mounted.
 @STORE
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status_command(store: str | None, as_json: bool) -> None:
-    """Tell what is mounted where, by which process since when and whether it answers; the index; versions."""
+    """Tell what is mounted where, by which process since when, how, and whether it answers; the index; versions.
+
+    How it is mounted the mount says itself, whatever config.toml says by now: .mount.json in it.
+    """
 
     def run() -> Exit | None:
         from rolloutfs.commands.status import status

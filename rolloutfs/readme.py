@@ -15,6 +15,8 @@ the whole store may be older: by 20 times what computing them takes, which witho
 
     ls threads                                          every thread, archived ones and sub-agents too
     ls -t recent; ls by-date/2026/11                    those that a person started, by what they are about
+    ls -t "search/some words"                           those in which words were said, the newest hit first
+    less "search/some words"/*/transcript.md            to read them; their turns: grep '^## Turn' transcript.md
     jq -r '.name // .preview' threads/*/thread.json     what they are about
     cat threads/ID/effective_history.jsonl              what the model remembers now, one item a line
     diff threads/A/model_input.jsonl threads/B/model_input.jsonl
@@ -32,6 +34,8 @@ _ROOT = """\
     store/              the store's own files, and what is derived from all of them
     operations.jsonl    every request for this store, done or refused, with its answer
     problems.jsonl, stats.json, lineage.mmd     links to those in store/
+
+`cat .mount.json`, which isn't listed, tells how this is mounted: version, store, index, settings.
 
 """
 
@@ -53,9 +57,9 @@ usage |
 | turns/0007/ | one turn: user.md and assistant.md (what was said), items.jsonl (its items, byte for byte), \
 calls/003-exec_command.json (arguments, output as recorded, exit code), diff.patch (what it changed, as far as that \
 was recorded), usage.json, turn.json (its line of turns.jsonl) |
-| dropped.md | what reverts dropped, as a transcript, the first revert first. Listed where a thread has several \
-rollouts |
-| dropped_turns.jsonl | the turns in it, as in turns.jsonl; `number_then` is the number that a turn had. Listed \
+| dropped.md | what reverts dropped, as a transcript, the first revert first. There where a thread has several \
+rollouts: each revert leaves one more. Empty when undo brought all of it back |
+| dropped_turns.jsonl | the turns in it, as in turns.jsonl; `number_then` is the number that a turn had. There \
 likewise |
 | thread.json | id, name, folder, git, model, times, mode, status, counts, what the replay is based on |
 | world_state.json | world-state baseline with its patches applied, settings of the last turn, context window, tokens \
@@ -75,8 +79,8 @@ Turns are numbered as in turns.jsonl; turns/last, turns/-1 and turns/7 work, too
 listed. Write a slash to look into it, `grep -r word turns/`. A copy of the tree has the link without that folder; copy
 one of its folders by name, `tar cf last.tar -C turns/last/ .`
 
-`getfattr -d threads/ID` shows thread_id, name, status, model, branch, tokens and problems as user.rolloutfs.*, except
-in a mount with --read-only.
+`getfattr -d threads/ID` shows thread_id, name, status, model, branch, tokens and problems as user.rolloutfs.*; a
+mount with --no-xattrs has none of these, nor has one with --read-only that wasn't given --xattrs.
 
 A derived file that can't be given truthfully answers "Input/output error"; `problems.jsonl` beside it says why.
 
@@ -93,7 +97,7 @@ bytes come before. The record there is the first line of
 Offsets are in decoded bytes: for a name that ends in .zst take the file of the same name without it below rollouts/ of
 the thread that it belongs to (its id is in the name). What a revert of a paginated thread dropped lies in the older
 log, from the place on that the transcript tells, `What had followed: …`, and dropped.md shows it. In a legacy thread
-nothing was moved: what no longer counts is in the transcript and in turns.jsonl, marked, and dropped.md is empty.
+nothing was moved: what no longer counts is in the transcript and in turns.jsonl, marked, and there is no dropped.md.
 
 """
 
@@ -138,8 +142,8 @@ yourself: Python's open(…).write(…) without close, or with, hides the error.
     cat ~/summary.md > compact          this summary becomes the model's memory; also {{"strategy":"recent"}}
     echo 'dry-run before -1' > revert   any request, told but not done; (printf 'dry-run '; cat ~/summary.md) > compact
     jq -r .thread_id fork               the answer to the last request for the thread
-    codex resume "$(jq -r .thread_id fork)"     goes on with the fork; with CODEX_HOME set if the store isn't ~/.codex
-    find .. -name dropped.md            threads of which reverts dropped something
+    codex resume "$(jq -r .thread_id fork)"     goes on with the fork; with the store as CODEX_HOME if it isn't ~/.codex
+    ls -t ../*/dropped.md               of threads that were reverted
     less dropped.md                     what reverts dropped; of these turns undo brings back those of the last revert
     exec 3<>fork; echo latest >&3; jq . <&3              the answer to this one, whatever others do
     getfattr -n user.rolloutfs.error --only-values fork  why the last one that came to nothing did; no such attribute
@@ -158,10 +162,10 @@ are final. Archived threads can only be forked. Answers are per thread: its thre
 one.
 
 TURN is a turn id or its beginning (4 characters or more), a number in turns.jsonl (1 is the first that counts), or -1
-for the last. While Codex has the thread open, revert and compact are refused; fork works. Nothing outside the store is
-touched, and no record is ever changed or removed. `operations.jsonl` lists all requests for this store, also those of
-`rolloutfs fork` and of other mounts; it is kept in the XDG state folder. A mount with --read-only has no control
-files: use one for backups.
+for the last. The numbers are those in headings of a transcript, `## Turn 3`, and in the hits of a search. While Codex
+has the thread open, revert and compact are refused; fork works. Nothing outside the store is touched, and no record is
+ever changed or removed. `operations.jsonl` lists all requests for this store, also those of `rolloutfs fork` and of
+other mounts; it is kept in the XDG state folder. A mount with --read-only has no control files: use one for backups.
 
 With {{"strategy":"auto"}} in compact a program writes the summary: the one that a line like
 summarizer = ["command", "argument"] in rolloutfs/config.toml of the XDG config folder names. It reads the effective
@@ -224,7 +228,7 @@ _SEARCH_TEXT = """\
 
 Look a name up here, and it becomes a folder with what was found; nothing is listed until you do.
 
-    ls "search/flaky test"              threads in which both words were said, the one with the newest hit first
+    ls "search/flaky test"              threads in which both words were said; the newest hit first with ls -t
     ls 'search/"flaky test"'            the phrase; also mig* for words that begin so
     ls "search/migration branch:main"   also cwd:~/project model:gpt-5* tool:exec* since:2026-11-01 until:2026-11-30
     ls "search/panicked kind:output"    kinds: user, assistant, summary, reasoning, call, output
@@ -232,7 +236,10 @@ Look a name up here, and it becomes a folder with what was found; nothing is lis
     ls 'search/".gitignore"'            what begins with a dot, in quotation marks; README.md is search/'"README.md"'
     cat search/panicked/hits.jsonl      every hit: thread, turn, file and byte offset, time, some words around it;
                                         "effective" is false for what was rolled back or dropped by a revert
-    cat search/panicked/001-*/transcript.md
+    grep -n panicked search/panicked/*/transcript.md
+
+Links are called as in recent/, of agents' threads too, by when the thread began; commands take their names likewise:
+`rolloutfs log 2026-11-29T21-31-05_first_words`.
 
 `turn` is the number of a turn in the thread's turns.jsonl, as in turns/7/ and in `before 7` for a fork; null where
 "effective" is false. What a revert dropped is in the thread's dropped.md, with the number that it had.

@@ -130,8 +130,13 @@ class Searches:
     # What the tree shows
 
     def time(self, node: Node) -> int:
-        """When what lies below search/ was changed (Unix, ns): a query's files with its newest hit."""
-        answer = self._answers.get(node.name) if node.name else None
+        """When what lies below search/ was changed (Unix, ns): a query's files with its newest hit, a link with the
+        newest of its thread; 0 for one whose answer isn't known any more.
+        """
+        query = node.name.partition("\0")[0]
+        answer = self._answers.get(query) if query else None
+        if node.kind is Kind.FINDING:
+            return 0 if answer is None else answer.found.times.get(node.thread, 0)
         if answer is not None and answer.found.newest:
             return answer.found.newest
         return max(readme.times()[0], self._refused_at if node.kind is Kind.SEARCH_PROBLEMS else 0)

@@ -2,40 +2,40 @@
 
 The kernel's table names the store and no process. A server is found by what it has open, /dev/fuse, and by its command
 line, in which the mountpoint stands; where that was relative it is compared with the end of the path. Other users'
-processes can't be looked at, so a mount may have none that we know of.
+processes can't be looked at, so a mount may have none that we know of. How it is mounted it tells itself.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rolloutfs import mounttable
 
 PATIENCE = 3.0  # seconds for a mount to answer
+Json = dict[str, Any]
 _PROC = Path("/proc")
-_INDEX, _NO = "ROLLOUTFS_INDEX", ("0", "f", "false", "n", "no", "off")  # as click reads it
+_HOW, _LONGEST = ".mount.json", 1 << 16  # what a mount says of itself, and bytes that are read of it
 _COMMAND = "mount"  # followed by what is mounted where; mount(8) calls these without it:
 _HELPERS = frozenset(("rolloutfs", "mount.rolloutfs", "mount.fuse.rolloutfs"))
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A process: its number, when it began (Unix, s), and whether it was told to keep no index, on its command line or
-    in its environment.
-    """
+    """A process: its number, and when it began (Unix, s)."""
 
     pid: int
     since: float
-    has_no_index: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
     """A mount. `answers` is False for a dead one and one that hangs, `why` tells which. The store of a mount that an
-    older version has made is None.
+    older version has made is None. `how` is what `.mount.json` says, None where that can't be asked.
     """
 
     mountpoint: str
@@ -43,6 +43,12 @@ class Mounted:
     server: Server | None
     answers: bool
     why: str | None
+    how: Json | None = None
+
+    @property
+    def has_no_index(self) -> bool | None:
+        """None where that isn't known."""
+        return None if self.how is None else self.how.get("index") is None
 
 
 def mounts() -> list[Mounted]:
@@ -51,26 +57,39 @@ def mounts() -> list[Mounted]:
     servers = _servers() if ours else {}
     made = []
     for mount in ours:
-        why = silence(mount.mountpoint)
-        made.append(Mounted(mount.mountpoint, mount.store, _server_of(mount.mountpoint, servers), why is None, why))
+        why, how = _asked(mount.mountpoint)
+        server = _server_of(mount.mountpoint, servers)
+        made.append(Mounted(mount.mountpoint, mount.store, server, why is None, why, how))
     return made
 
 
-def silence(place: str) -> str | None:
-    """Why a mount doesn't answer; None when it does. The question is asked by a thread, which may have to be left."""
-    answer: list[str | None] = []
+def _asked(place: str) -> tuple[str | None, Json | None]:
+    """Why a mount doesn't answer, None when it does; and how it is mounted. The questions are asked by a thread, which
+    may have to be left.
+    """
+    answer: list[tuple[str | None, Json | None]] = []
 
     def ask() -> None:
         try:
             os.statvfs(place)  # unlike the answer of stat, that of statvfs is never cached
-            answer.append(None)
+            answer.append((None, _how(place)))
         except OSError as error:
-            answer.append(error.strerror or str(error))
+            answer.append((error.strerror or str(error), None))
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(PATIENCE)
-    return answer[0] if answer else f"no answer within {PATIENCE:.0f} s"
+    return answer[0] if answer else (f"no answer within {PATIENCE:.0f} s", None)
+
+
+def _how(place: str) -> Json | None:
+    """What a mount says of itself; None for one of an older version, or of somebody who lets us see no files."""
+    try:
+        with open(os.path.join(place, _HOW), "rb") as file:
+            told = json.loads(file.read(_LONGEST))
+    except (OSError, ValueError):
+        return None
+    return told if isinstance(told, dict) else None
 
 
 def _servers() -> dict[int, list[str]]:
@@ -109,20 +128,8 @@ def _server_of(place: str, servers: dict[int, list[str]]) -> Server | None:
         ]
         if found:
             pid = found[0]
-            return Server(pid, _since(pid), _no_index(pid, servers[pid])) if is_exact or len(found) == 1 else None
+            return Server(pid, _since(pid)) if is_exact or len(found) == 1 else None
     return None
-
-
-def _no_index(pid: int, given: list[str]) -> bool:
-    """What a server was told of an index, the last word first. What config.toml said then is not known."""
-    said = next((word for word in reversed(given) if word in ("--index", "--no-index")), None)
-    if said is not None:
-        return said == "--no-index"
-    try:
-        variables = os.fsdecode((_PROC / str(pid) / "environ").read_bytes()).split("\0")
-    except OSError:
-        return False
-    return any(one.partition("=")[0] == _INDEX and one.partition("=")[2].lower() in _NO for one in variables)
 
 
 def _is_same(word: str, place: str) -> bool:

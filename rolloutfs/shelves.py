@@ -27,12 +27,12 @@ from datetime import UTC, datetime, tzinfo
 from heapq import nlargest
 from typing import Final, NamedTuple
 
-from threadstore.names import brief_name, path_names
+from threadstore.names import path_names
 from threadstore.secrets import without_secrets
 from threadstore.spines import Spine
 from threadstore.summaries import Title
 
-from rolloutfs.linknames import Names
+from rolloutfs.linknames import Label, Names, label, moment, timed
 from rolloutfs.lru import Recent
 
 RECENT: Final = 100  # links in recent/
@@ -68,13 +68,6 @@ class Card(NamedTuple):
     is_archived: bool
 
 
-class _Label(NamedTuple):
-    """What a thread is called: a part of a name, and whether somebody chose it."""
-
-    text: str
-    is_given: bool
-
-
 @dataclass(slots=True)
 class _Folder:
     """Invariant: `newest` is the greatest time of a record below, None when that has to be found out."""
@@ -96,7 +89,7 @@ class Shelves:
         self._cards: dict[str, bytes] = {}
         self._texts: list[str | None] = [None]
         self._numbers: dict[str | None, int] = {None: 0}
-        self._labels: dict[str, _Label] = {}  # of those that databases call otherwise than their first words
+        self._labels: dict[str, Label] = {}  # of those that databases call otherwise than their first words
         self._roots: dict[str, _Folder] = {}
         self._latest: dict[str, int] | None = None
         self._names: Recent[str, Names] = Recent(_NAMED, lambda names: names.weight)
@@ -157,7 +150,7 @@ class Shelves:
 
     def entitle(self, titles: Iterable[tuple[str, Title]], only: Collection[str] | None = None) -> None:
         """Learn what databases call the threads, or `only` some: nothing, unless it is in `titles`."""
-        labels: dict[str, _Label | None] = {}
+        labels: dict[str, Label | None] = {}
         untold = self._labels.keys() if only is None else self._labels.keys() & only
         untold = set(untold)
         for thread, title in titles:
@@ -318,16 +311,13 @@ class Shelves:
         if shelf == BY_NAME:
             return text, label is None or not label.is_given
         began = self._moment(_CARD.unpack_from(packed)[0])
-        time = f"{began.hour:02}-{began.minute:02}-{began.second:02}"
-        if shelf != BY_DATE:
-            time = f"{began.year:04}-{began.month:02}-{began.day:02}T{time}"
-        return f"{time}_{text}" if text else time, False
+        return timed(began, text, is_in_day=shelf == BY_DATE), False
 
-    def _label(self, thread: str, card: Card) -> _Label:
-        return self._labels.get(thread) or _Label(card.words, is_given=False)
+    def _label(self, thread: str, card: Card) -> Label:
+        return self._labels.get(thread) or Label(card.words, is_given=False)
 
     def _moment(self, time_ns: int) -> datetime:
-        return datetime.fromtimestamp(time_ns // 1_000_000_000, self._zone)
+        return moment(time_ns, self._zone)
 
     def _places(self, thread: str, card: Card) -> Iterator[tuple[str, _Folder, tuple[str, ...]]]:
         """Where its links lie on the shelves that have been made."""
@@ -367,13 +357,10 @@ class Shelves:
         self._names.drop(LATEST)
 
 
-def _label(title: Title, words: bytes) -> _Label | None:
+def _label(title: Title, words: bytes) -> Label | None:
     """What databases call a thread; None when that is its first words, or nothing."""
-    name = brief_name(title.name) if title.name else ""
-    if name:
-        return _Label(name, is_given=True)
-    preview = brief_name(title.preview) if title.preview else ""
-    return _Label(preview, is_given=False) if preview and preview.encode() != words else None
+    found = label(title)
+    return None if found is not None and not found.is_given and found.text.encode() == words else found
 
 
 def mark(size: int, mtime_ns: int) -> int:

@@ -28,7 +28,7 @@ from rolloutfs.lru import Recent
 from rolloutfs.nodes import OF_TURNS, TURN_FOLDERS, Kind, Listing, Node, needs_links
 from rolloutfs.notices import Notices
 from rolloutfs.numbered import Numbered
-from rolloutfs.slots import CURRENT, FIXED_THREAD, TURNS, VIEW_SLOTS
+from rolloutfs.slots import CURRENT, FIXED_THREAD, OF_REVERTS, TURNS, VIEW_SLOTS
 from rolloutfs.strays import is_stray
 from rolloutfs.tree import Tree
 
@@ -130,7 +130,9 @@ class Shortcuts:
             return None
         self._looking.look(inode)
         node = self.node(inode)
-        return None if node.ino != inode else self._at_hand(self._answers.of(node), node)
+        if node.ino != inode or not self._contents.is_settled(inode):
+            return None
+        return self._at_hand(self._answers.of(node), node)
 
     def _at_hand(self, kept: Kept, node: Node) -> bytes | None:
         """What is told of a node of which nobody has another content open; None when it has to be found out."""
@@ -145,7 +147,8 @@ class Shortcuts:
         return entry
 
     def _is_in(self, sheet: Sheet | None, node: Node) -> bool:
-        return sheet is not None and node.kind is Kind.VIEW and node.ino & 0xFF in sheet.sizes
+        slot = node.ino & 0xFF
+        return sheet is not None and node.kind is Kind.VIEW and slot in sheet.sizes and slot not in OF_REVERTS
 
     def readlink_now(self, inode: int) -> bytes | None:
         """The target of a link that follows from one thread."""

@@ -25,6 +25,7 @@ AT_ROOT: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     64: ("search", Kind.SEARCH, None, ""),
     **{72 + number: (name, Kind.SHELF, None, "") for number, name in enumerate(SHELVES)},
 }
+UNLISTED_AT_ROOT: dict[int, tuple[str, Kind, StoreView | None, str]] = {9: (".mount.json", Kind.MOUNT, None, "")}
 IN_SEARCH: dict[int, tuple[str, Kind, StoreView | None, str]] = {
     65: ("README.md", Kind.SEARCH_README, None, ""),
     66: ("problems.jsonl", Kind.SEARCH_PROBLEMS, None, ""),
@@ -53,7 +54,7 @@ IN_THREAD: dict[int, tuple[str, Kind, View | None]] = {
     17: ("rollouts", Kind.ROLLOUTS, None),
     21: ("turns", Kind.TURNS_LINK, None),
 }
-OF_REVERTS = frozenset((11, 12))  # are listed where a thread has several rollouts, and found everywhere
+OF_REVERTS = frozenset((11, 12))  # are there where a thread has several rollouts
 UNLISTED: dict[int, tuple[str, Kind, View | None]] = {22: (".turns", Kind.TURNS, None)}
 
 CONTROLS: dict[int, tuple[str, Kind, View | None]] = {
@@ -83,7 +84,7 @@ SHELF_LINKS = {72 + number: name for number, name in enumerate(SHELVES)}  # slot
 SHELF_SLOTS = {name: slot for slot, name in SHELF_LINKS.items()}
 THREADS, STORE = 3, 4
 LINEAGE, ROLLOUTS = 16, 17
-FIXED_ROOT = {**AT_ROOT, **IN_STORE, **IN_SEARCH}
+FIXED_ROOT = {**AT_ROOT, **UNLISTED_AT_ROOT, **IN_STORE, **IN_SEARCH}
 FIXED_THREAD = {**IN_THREAD, **UNLISTED, **CONTROLS, **IN_LINEAGE, CURRENT: ("current", Kind.CURRENT, None)}
 FOLDER_SLOTS = tuple(
     slot for slot, row in FIXED_THREAD.items() if row[1] in (Kind.LINEAGE, Kind.ROLLOUTS, Kind.FORKS, Kind.AGENTS)

@@ -28,6 +28,7 @@ class Told:
 
     def __init__(self) -> None:
         self._announced: Recent[int, Announced] = Recent(KNOWN)
+        self._unsure: Recent[int, bool] = Recent(KNOWN)  # files of which the kernel may not know what was announced
         self._together: Recent[int, tuple[Mapping[int, int], tuple[int, int]]] = Recent(OUTLINED)  # see `put_together`
         #: One more than the sizes of files that the kernel asks for again and again, settled while the store is
         #: watched, until something happens to it.
@@ -58,6 +59,17 @@ class Told:
         told = self.get(ino)
         if told is not None:
             self._announced.put(ino, told)
+
+    def doubt(self, ino: int) -> None:
+        """The kernel may not know what it was told."""
+        self._unsure.put(ino, True)
+
+    def undoubt(self, ino: int) -> bool:
+        """True if so; from now on whoever asked knows."""
+        is_unsure = ino in self._unsure
+        if is_unsure:
+            self._unsure.drop(ino)
+        return is_unsure
 
     def settle_size(self, ino: int, size: int) -> None:
         """A file has this size in bytes until something happens to the store."""

@@ -1,9 +1,10 @@
 """The shape of the mounted tree: which names there are, what each is, and its inode number. Pure: no FUSE in here.
 
-    /                      README.md, operations.jsonl, threads/, views, store/; links to three of the files in store/
+    /                      README.md, operations.jsonl, threads/, views, store/; links to three of the files in store/;
+                           .mount.json, which isn't listed: how this is mounted
     /by-date/ … /archived/ folders of links into threads/, see `shelves`
     /threads/ID/           the derived files of `View`, lineage/, rollouts/; fork, revert and compact unless read-only;
-                           the two about what reverts dropped are listed where there is more than one rollout
+                           the two about what reverts dropped are there where there is more than one rollout
     /threads/ID/lineage/   lineage.json, forked_from and parent (links, absent when there is none), forks/, agents/,
                            family.txt and family.mmd (of the root of the family; in other threads links to those)
     /threads/ID/turns      a link to .turns, a folder that isn't listed; what is in it is numbered by `turnfolders`
@@ -132,16 +133,18 @@ class Tree:
             return self.numbered(f"{Kind.FINDINGS.name}\0{name}", lambda ino: Node(ino, Kind.FINDINGS, name=name))
         if parent.kind is Kind.THREAD:
             slot = self._slot_of.get(name)
-            return _missing(name) if slot is None else self._made(parent.thread, parent.ino, slot)
+            if slot is None or (slot in slots.OF_REVERTS and len(self._store.rollouts(parent.thread)) < 2):
+                raise KeyError(name)
+            return self._made(parent.thread, parent.ino, slot)
         return self.listing(parent, links).find(name)
 
     def listing(self, folder: Node, links: Links | None = None) -> Listing:
         """A snapshot of a folder's children, in a stable order."""
         thread, kind = folder.thread, folder.kind
         if kind is Kind.ROOT:
-            return self._fixed(
-                [self._root_node(slot) for slot in slots.AT_ROOT], [row[0] for row in slots.AT_ROOT.values()]
-            )
+            nodes = [self._root_node(slot) for slot in slots.AT_ROOT]
+            unlisted = {row[0]: self._root_node(slot) for slot, row in slots.UNLISTED_AT_ROOT.items()}
+            return Listing([row[0] for row in slots.AT_ROOT.values()], nodes.__getitem__, unlisted)
         if kind is Kind.THREADS:
             ids = self._store.thread_ids()
             return Listing(ids, lambda position: self._thread_node(ids[position], 0))

@@ -13,8 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from threadstore.projection import Projection, View
-from threadstore.store import rendered
+from threadstore.projection import Projection, View, rendered
 from threadstore.turnfiles import CALLS, Files, Turns
 
 from rolloutfs.engine import Engine

@@ -9,8 +9,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from threadstore.projection import Basis, FamilyView, Projection, StoreView, View
-from threadstore.store import SELECTION
+from threadstore.projection import SELECTION, Basis, FamilyView, Projection, StoreView, View
 
 from rolloutfs import freshness
 from rolloutfs.engine import Engine
@@ -63,7 +62,7 @@ class Versions:
         self._engine = engine
         self._tree = tree
         self._files = files
-        self.readme = Literal(readme)
+        self.literals = {Kind.README: Literal(readme), Kind.MOUNT: Literal(b"")}
         self._operations = operations  # the path of the journal
         self.turns = TurnFolders(engine, tree)
         self._known: Recent[int, Derived] = Recent(KNOWN, _bases)
@@ -108,8 +107,8 @@ class Versions:
 
     def at_hand(self, node: Node, *, with_extents: bool) -> Version | None:
         """What the file contains now, where that can be told without waiting."""
-        if node.kind is Kind.README:
-            return self.readme
+        if node.kind in self.literals:
+            return self.literals[node.kind]
         if node.kind is Kind.OPERATIONS:
             return self._journal()
         if node.kind is Kind.STORE_FILE:

@@ -16,7 +16,7 @@ import orjson
 
 from threadstore import boundaries
 from threadstore.longitems import LongItem, is_long
-from threadstore.records import loads
+from threadstore.records import Record, loads
 
 Fetch = Callable[["Item"], bytes]  # the bytes of an item
 Look = Callable[["Item"], LongItem]  # an item of many megabytes
@@ -248,3 +248,56 @@ def split_middle(text: bytes, budget: int, size: int | None = None, end: bytes |
     while start < len(end) and end[start] & 0xC0 == 0x80:
         start += 1
     return head, f"…{tokens(size - 4 * budget)} tokens truncated…", end[start:].decode("utf-8")
+
+
+def history_item(record: Record, segment: int) -> tuple[Item, int | None] | None:
+    """What a record adds to the history, with the tokens that a long output may have; None when it adds nothing.
+
+    An inter-agent communication is recorded in its model-visible form, which is made from the whole line.
+    """
+    line = record.line
+    if record.type == "inter_agent_communication":
+        return Item(segment, line.start, line.end - line.start, Flag.REWRITE | Flag.BOUNDARY, 0), None
+    if record.type != "response_item" or not is_recorded(record):
+        return None
+    offset, length = record.file_span(*record.payload_span())
+    flags, call = describe(record.payload, length)
+    budget = _budget(record) if flags & Flag.LONG_OUTPUT else None
+    return Item(segment, offset, length, flags, call), budget
+
+
+def is_recorded(record: Record) -> bool:
+    """False for response items that are never history (FORMAT 7.6)."""
+    kind = record.kind
+    if kind == "message":
+        return record.payload.get("role") != "system" and not _is_delivery(record)
+    if kind == "configuration_update":
+        return bool((record.metadata or {}).get("harness_authored_configuration"))
+    return kind not in ("compaction_trigger", "ghost_snapshot")
+
+
+def _budget(record: Record) -> int | None:
+    """Tokens that a tool output may have, where the record says so."""
+    budget = (record.metadata or {}).get("fallback_token_limit_override")
+    return budget if isinstance(budget, int) and budget >= 0 else None
+
+
+def _is_delivery(record: Record) -> bool:
+    """True for an assistant message that only notes a delivery and is not history (FORMAT 3.4.2, last paragraph)."""
+    metadata = record.metadata or {}
+    mark = metadata.get("delivered_assistant_message")
+    if mark is None or record.payload.get("role") != "assistant":
+        return False
+    content = record.payload.get("content")
+    passthrough = record.payload.get("internal_chat_message_metadata_passthrough")
+    return (
+        isinstance(mark, str)
+        and (
+            mark == "codex:code-mode-delivery:v1:complete" or mark.startswith("codex:code-mode-delivery:v1:incomplete:")
+        )
+        and isinstance(content, list)
+        and [part.get("type") for part in content] == ["output_text"]
+        and isinstance(passthrough, dict)
+        and isinstance(passthrough.get("turn_id"), str)
+        and "user_input_order" in metadata
+    )

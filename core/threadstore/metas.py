@@ -57,7 +57,7 @@ class Metas:
         status = os.fstat(descriptor)
         log = Log(descriptor, status.st_size)
         try:
-            basis = Basis(rollout.path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+            basis = Basis.of(rollout.path, status)
             first = first_bytes(descriptor)
             if known is not None and known.is_of(basis, first):
                 meta = known.meta

@@ -21,12 +21,13 @@ from threadstore.errors import LineageError, StoreError, UnwritableError, senten
 from threadstore.folders import check_owner, open_folder
 from threadstore.heads import Subject
 from threadstore.ids import new_id
+from threadstore.incremental import Passes
 from threadstore.lineage import Position, is_paginated
+from threadstore.lineages import Lineages
 from threadstore.locks import BusyError, writer_lock
 from threadstore.names import RolloutFile
 from threadstore.opened import OpenLineage, first_dialect
 from threadstore.pointer import Listing, Pointer, new_path
-from threadstore.projector import Projector
 from threadstore.recorder import Draft, Durability, UnsettledError
 from threadstore.replaying import replay_lineage
 from threadstore.seen import Seen
@@ -82,12 +83,15 @@ class Operator:
     must still be in (BusyError if it isn't). With `held` the caller has the writer's lock already.
     """
 
-    def __init__(self, root: str, projector: Projector, durability: Durability = Durability.FSYNC) -> None:
+    def __init__(
+        self, root: str, lineages: Lineages, passes: Passes, durability: Durability = Durability.FSYNC
+    ) -> None:
         self._root = root
-        self._projector = projector
+        self._lineages = lineages
+        self._passes = passes
         self._durability = durability
         self._pointer = Pointer(root)
-        self._appender = Appender(root, projector.spool, durability)
+        self._appender = Appender(root, lineages.spool, durability)
 
     def fork(self, subject: Subject, boundary: Boundary, *, dry_run: bool = False) -> Outcome:
         """A new thread from a boundary of this one."""
@@ -95,7 +99,7 @@ class Operator:
             check_owner(self._root)
         with self._open(subject) as lineage:
             meta = sources.accepted_meta(lineage, "forked")
-            scan = self._projector.scan(subject.thread_id, lineage)
+            scan = self._passes.scan(subject.thread_id, lineage)
             kept = sources.kept_turns(boundary, scan)
             dropped = [turn for turn in sources.effective(scan) if turn not in kept]
             child = new_id()
@@ -148,7 +152,7 @@ class Operator:
         with self._open(subject) as lineage:
             meta = sources.accepted_meta(lineage, "reverted")
             expected = None if dry_run else self._expected(subject)
-            scan = self._projector.scan(subject.thread_id, lineage)
+            scan = self._passes.scan(subject.thread_id, lineage)
             first = find_turn(scan, turn)
             effective = [turn for turn in scan.tracker.turns if turn.dropped_by is None]
             dropped = [other.turn_id for other in effective[effective.index(first) :]]
@@ -158,7 +162,7 @@ class Operator:
                 return self._next_generation(
                     "revert", subject, lineage, meta, base, tokens, expected, dropped, dry_run=dry_run
                 )
-            replay = self._projector.history(subject.thread_id, lineage)
+            replay = self._passes.history(subject.thread_id, lineage)
             marker = markers.marker(lineage, replay, first, len(dropped))
             return self._append("revert", subject, lineage, [marker], dropped, paginated=False, dry_run=dry_run)
 
@@ -176,17 +180,17 @@ class Operator:
                     "What was taken back is in full_history.jsonl."
                 )
             expected = None if dry_run else self._expected(subject)
-            now = sources.effective(self._projector.scan(subject.thread_id, lineage))
+            now = sources.effective(self._passes.scan(subject.thread_id, lineage))
 
             def brings_back(rollout: RolloutFile) -> bool:
-                with self._projector.open(self._projector.segments(rollout)) as earlier:
-                    turns = sources.effective(self._projector.scan(subject.thread_id, earlier))
+                with self._lineages.open(self._lineages.segments(rollout)) as earlier:
+                    turns = sources.effective(self._passes.scan(subject.thread_id, earlier))
                 return not set(turns) <= set(now)
 
             before = sources.generation_before(subject, meta, brings_back)
-            with self._projector.open(self._projector.segments(before)) as earlier:
+            with self._lineages.open(self._lineages.segments(before)) as earlier:
                 sources.accepted_meta(earlier, "gone back to")
-                then = set(sources.effective(self._projector.scan(subject.thread_id, earlier)))
+                then = set(sources.effective(self._passes.scan(subject.thread_id, earlier)))
                 dropped = [turn for turn in now if turn not in then]
                 ordinal, offset = sources.latest(earlier)
                 segment = earlier.segments[-1]
@@ -268,7 +272,7 @@ class Operator:
 
     def _open(self, subject: Subject) -> OpenLineage:
         try:
-            return self._projector.open(self._projector.segments(subject.head.rollout))
+            return self._lineages.open(self._lineages.segments(subject.head.rollout))
         except FileNotFoundError as error:  # decompressed or archived meanwhile
             raise BusyError(f"thread {subject.thread_id} changed while it was being opened; look again.") from error
 

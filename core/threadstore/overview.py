@@ -3,15 +3,69 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
+from typing import Protocol
 
 from threadstore.catalog import Catalog, preference
-from threadstore.errors import Problem
-from threadstore.heads import Head, StateDatabase
-from threadstore.projection import Basis
-from threadstore.tallies import Sums, Tally
+from threadstore.errors import Problem, StoreError
+from threadstore.heads import Head
+from threadstore.index import Entry, IndexReader
+from threadstore.projection import Basis, Projection, View, rendered
+from threadstore.statedb import StateDatabase
+from threadstore.tallies import Sums, Tally, tally
 from threadstore.views import line, page, problem_lines
+
+_TALLIES = 50_000  # threads of which is remembered what they add to statistics, about 1 KiB each
+_SLICE = 500  # threads that an index is asked for at once
+
+
+class Store(Protocol):
+    """What is asked of a `ThreadStore`."""
+
+    def thread_ids(self) -> list[str]: ...  # noqa: D102  described in ThreadStore
+    def project(self, thread_id: str, view: View) -> Projection: ...  # noqa: D102
+    def is_current(self, thread_id: str, projection: Projection) -> bool: ...  # noqa: D102
+    def is_entry_current(self, thread_id: str, entry: Entry) -> bool: ...  # noqa: D102
+
+
+class Tallies:
+    """What each thread adds to the statistics: from the index, else made once for as long as its files are the same."""
+
+    def __init__(self, index: IndexReader | None) -> None:
+        self._index = index
+        self._known: OrderedDict[str, tuple[Projection, Tally]] = OrderedDict()
+
+    def forget(self, thread_id: str) -> None:
+        """The thread is gone."""
+        self._known.pop(thread_id, None)
+
+    def of_all(self, store: Store) -> Iterator[Tally | None]:
+        """Those of all threads; None for one that can't be read."""
+        ids = store.thread_ids()
+        for first in range(0, len(ids), _SLICE):
+            some = ids[first : first + _SLICE]
+            indexed = {} if self._index is None else self._index.tallies(some[0], some[-1])
+            for thread_id in some:
+                entry, known = indexed.get(thread_id, (None, None))
+                try:
+                    holds = entry is not None and store.is_entry_current(thread_id, entry)
+                    yield known if holds else self._made(store, thread_id)
+                except (KeyError, StoreError, OSError):
+                    yield None
+
+    def _made(self, store: Store, thread_id: str) -> Tally:
+        known = self._known.get(thread_id)
+        if known is None or not store.is_current(thread_id, known[0]):
+            turns = store.project(thread_id, View.TURNS)
+            usage = store.project(thread_id, View.USAGE)
+            known = replace(usage, extents=None), tally(rendered(turns), rendered(usage))
+            self._known[thread_id] = known
+            if len(self._known) > _TALLIES:
+                self._known.popitem(last=False)
+        return known[1]
 
 
 def heads(selected: Mapping[str, Head]) -> bytes:
@@ -45,8 +99,8 @@ def problems(catalog: Catalog, database: StateDatabase, selected: Mapping[str, H
 def stats(root: str, catalog: Catalog, database: StateDatabase, tallies: Iterable[Tally | None]) -> bytes:
     """The content of `stats.json`: counts, bytes as they lie on disk, and tokens."""
     sums = Sums()
-    for tally in tallies:
-        sums.add(tally)
+    for one in tallies:
+        sums.add(one)
     rollouts = [rollout for files in catalog.threads.values() for rollout in files]
     return page(
         {
@@ -78,7 +132,7 @@ def _bases(root: str, paths: Iterable[str]) -> Iterator[Basis]:
             status = os.stat(os.path.join(root, path))
         except OSError:
             continue  # gone, or not ours to see
-        yield Basis(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        yield Basis.of(path, status)
 
 
 def _sizes(paths: Iterable[str]) -> Iterable[int]:

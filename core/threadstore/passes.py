@@ -33,7 +33,7 @@ _TRUSTED = 86_400  # seconds after which it compares all of them
 #: Modules of ours whose classes passes consist of.
 _OWN: Final = frozenset(
     f"threadstore.{name}"
-    for name in ("errors", "history", "parts", "passes", "records", "replay", "scan", "turns", "usage")
+    for name in ("checkpoints", "errors", "history", "parts", "passes", "records", "replay", "scan", "turns", "usage")
 )
 
 

@@ -6,10 +6,13 @@ whoever serves it can tell by `stat` alone whether it still holds.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import blake2b
 from typing import NamedTuple
 
+from threadstore.errors import StoreError
 from threadstore.extents import Extents
 
 
@@ -31,6 +34,12 @@ class View(Enum):
     TRANSCRIPT = "transcript.md"
     DROPPED = "dropped.md"
     DROPPED_TURNS = "dropped_turns.jsonl"
+
+
+#: Views that also tell what the databases say of a thread: its name, how it was selected, what is wrong with its row.
+SELECTION = frozenset({View.THREAD, View.PROBLEMS, View.LINEAGE})
+#: Views that also tell what happened in generations that no longer count.
+OF_GENERATIONS = frozenset({View.USAGE, View.DROPPED, View.DROPPED_TURNS})
 
 
 class StoreView(Enum):
@@ -61,6 +70,11 @@ class Basis(NamedTuple):
     size: int
     mtime_ns: int
 
+    @classmethod
+    def of(cls, path: str, status: os.stat_result) -> Basis:
+        """A file of which `stat` has said this."""
+        return cls(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
 
 class Outline(NamedTuple):
     """A projection without its extents: what a listing needs. `size` in bytes; the rest as in `Projection`."""
@@ -89,3 +103,15 @@ class Projection:
     def size(self) -> int:
         """Bytes of content; 0 for one that can't be given."""
         return self.extents.size if self.extents is not None else 0
+
+
+def digest(*parts: bytes) -> bytes:
+    """A short name for a generation of content."""
+    return blake2b(b"\0".join(parts), digest_size=16).digest()
+
+
+def rendered(projection: Projection) -> bytes:
+    """The content of a derived file of which nothing lies in a log. Raises StoreError when it can't be given."""
+    if projection.extents is None:
+        raise StoreError(projection.error or "What is asked for can't be told.")
+    return b"".join(part for part in projection.extents.plan(0, projection.size) if isinstance(part, bytes))

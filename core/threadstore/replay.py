@@ -21,37 +21,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from threadstore import spans
 from threadstore.boundaries import is_boundary
-from threadstore.history import Fetch, Flag, History, Item, Look, describe
-from threadstore.items import ITEMS
+from threadstore.checkpoints import Checkpoint, Window, read_checkpoint
+from threadstore.history import Fetch, History, Item, Look, history_item
 from threadstore.records import Record
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The identity of a context window: number, and ids of the first, previous and current one (UUIDv7 or None)."""
-
-    number: int
-    first_id: str | None
-    previous_id: str | None
-    current_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A `compacted` record: where it lies, and what it says."""
-
-    segment: int
-    offset: int
-    end: int
-    items: tuple[Item, ...] | None  # None: without replacement history
-    message: str
-    window: Window | None
-    resume: Json | None
-    usage: Json | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,123 +336,11 @@ class ReverseScan:
         return Window(self._checkpoints, None, None, None)
 
 
-def history_item(record: Record, segment: int) -> tuple[Item, int | None] | None:
-    """What a record adds to the history, with the tokens that a long output may have; None when it adds nothing.
-
-    An inter-agent communication is recorded in its model-visible form, which is made from the whole line.
-    """
-    line = record.line
-    if record.type == "inter_agent_communication":
-        return Item(segment, line.start, line.end - line.start, Flag.REWRITE | Flag.BOUNDARY, 0), None
-    if record.type != "response_item" or not is_recorded(record):
-        return None
-    offset, length = record.file_span(*record.payload_span())
-    flags, call = describe(record.payload, length)
-    budget = _budget(record) if flags & Flag.LONG_OUTPUT else None
-    return Item(segment, offset, length, flags, call), budget
-
-
 def _previous(settings: Json | None) -> Json | None:
     """The settings of a turn that the next one is compared with."""
     if settings is None:
         return None
     return {key: settings.get(key) for key in ("model", "comp_hash", "realtime_active")}
-
-
-def is_recorded(record: Record) -> bool:
-    """False for response items that are never history (FORMAT 7.6)."""
-    kind = record.kind
-    if kind == "message":
-        return record.payload.get("role") != "system" and not _is_delivery(record)
-    if kind == "configuration_update":
-        return bool((record.metadata or {}).get("harness_authored_configuration"))
-    return kind not in ("compaction_trigger", "ghost_snapshot")
-
-
-def _budget(record: Record) -> int | None:
-    """Tokens that a tool output may have, where the record says so."""
-    budget = (record.metadata or {}).get("fallback_token_limit_override")
-    return budget if isinstance(budget, int) and budget >= 0 else None
-
-
-def _is_delivery(record: Record) -> bool:
-    """True for an assistant message that only notes a delivery and is not history (FORMAT 3.4.2, last paragraph)."""
-    metadata = record.metadata or {}
-    mark = metadata.get("delivered_assistant_message")
-    if mark is None or record.payload.get("role") != "assistant":
-        return False
-    content = record.payload.get("content")
-    passthrough = record.payload.get("internal_chat_message_metadata_passthrough")
-    return (
-        isinstance(mark, str)
-        and (
-            mark == "codex:code-mode-delivery:v1:complete" or mark.startswith("codex:code-mode-delivery:v1:incomplete:")
-        )
-        and isinstance(content, list)
-        and [part.get("type") for part in content] == ["output_text"]
-        and isinstance(passthrough, dict)
-        and isinstance(passthrough.get("turn_id"), str)
-        and "user_input_order" in metadata
-    )
-
-
-def read_checkpoint(record: Record, segment: int, *, paginated: bool) -> Checkpoint:
-    """What a `compacted` record says."""
-    payload = record.payload
-    resume = payload.get("resume_metadata")
-    usage = payload.get("latest_token_usage_record")
-    return Checkpoint(
-        segment=segment,
-        offset=record.line.start,
-        end=record.line.end,
-        items=_replacement(record, segment, paginated=paginated),
-        message=payload["message"],
-        window=read_window(payload),
-        resume=resume if isinstance(resume, dict) else None,
-        usage=usage if isinstance(usage, dict) else None,
-    )
-
-
-def _replacement(record: Record, segment: int, *, paginated: bool) -> tuple[Item, ...] | None:
-    """The items of a replacement history, each with its own place in the file."""
-    entries = record.payload.get("replacement_history")
-    if not isinstance(entries, list):
-        return None
-    data = record.line.data
-    where = spans.member(data, record.payload_span()[0], b"replacement_history")
-    if where is None:
-        return None
-    items = []
-    for entry, (start, end) in zip(entries, spans.elements(data, where[0]), strict=True):
-        if entry.get("type") == "ghost_snapshot" and not paginated:
-            continue
-        offset, length = record.file_span(start, end)
-        flags, call = describe(entry, length)
-        if entry["type"] not in ITEMS:
-            flags |= Flag.UNKNOWN
-        items.append(Item(segment, offset, length, flags & ~Flag.LONG_OUTPUT, call))
-    return tuple(items)
-
-
-def read_window(payload: Json) -> Window | None:
-    """The window of a checkpoint; None when it has no number. A numeric `window_id` is a number of the old kind."""
-    number, current = payload.get("window_number"), payload.get("window_id")
-    if isinstance(current, int) and not isinstance(current, bool):
-        number, current = (current if number is None else number), None
-    if not isinstance(number, int) or isinstance(number, bool):
-        return None
-    return Window(number, _v7(payload.get("first_window_id")), _v7(payload.get("previous_window_id")), _v7(current))
-
-
-def initial_window(meta: Json) -> Window | None:
-    """The window that a thread begins with, from its session meta."""
-    context = meta.get("context_window")
-    current = _v7(context.get("window_id")) if isinstance(context, dict) else None
-    return Window(0, current, None, current) if current is not None else None
-
-
-def _v7(value: object) -> str | None:
-    return value if isinstance(value, str) and len(value) == 36 and value[14] == "7" else None
 
 
 def fold_world(oldest_first: Any, state: Json | None = None) -> Json | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from threadstore.checkpoints import initial_window
 from threadstore.files import pread_exactly
+from threadstore.history import history_item
 from threadstore.lineage import is_paginated
 from threadstore.lines import Log, backward, forward
 from threadstore.opened import OpenLineage, first_dialect
 from threadstore.records import Record, decode, is_blank
-from threadstore.replay import Replay, ReverseScan, history_item, initial_window
+from threadstore.replay import Replay, ReverseScan
 
 
 def replay_lineage(lineage: OpenLineage, *, state: bool, added: Record | None = None) -> Replay:

@@ -60,7 +60,6 @@ _TAGS = re.compile(
     rb'"type":"(?:(?:event_msg|response_item)","payload":\{"type":"\w+"|(?!event_msg"|response_item")\w+","payload":\{")'
 )
 _TELLING = 160  # bytes that two lines begin with can't be the same by chance
-_FRACTION = re.compile(r"\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ message of its first pages, and all of it stays in the log, whose place is given
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -108,3 +108,41 @@ def _plain(value: object) -> str | None:
     if isinstance(value, list) and (text := _joined(value)):
         return text
     return orjson.dumps(value).decode()
+
+
+class Hearer(Protocol):
+    """Who wants to know what was said in a thread, and has heard some of it before: `known` is what `end` gave then."""
+
+    known: bytes | None
+
+    def begin(self, *, goes_on: bool) -> None:
+        """What follows comes after what was heard before, or else replaces it."""
+
+    def take(self, text: Text) -> None:
+        """The next text."""
+
+    def end(self, passed: bytes | None) -> None:
+        """That was all. None for a small log, which is read anew."""
+
+
+class Listener:
+    """Tells a hearer what was said in the records of a scan, if that begins at the place `start`."""
+
+    def __init__(self, thread_id: str, lineage: OpenLineage, hearer: Hearer, start: tuple[int, int]) -> None:
+        self.start = start
+        self.has_heard = False
+        self._hearer = hearer
+        self._paths = [
+            file.rollout.path if file.rollout.thread_id == thread_id else None for file in lineage.files
+        ]  # of the thread's own rollouts
+
+    def begin(self, place: tuple[int, int]) -> None:
+        """A scan begins at that place."""
+        self.has_heard = place == self.start
+
+    def record(self, record: Record, number: int) -> None:
+        """A record of the file of that number."""
+        path = self._paths[number]
+        text = text_of(record, path) if self.has_heard and path is not None else None
+        if text is not None:
+            self._hearer.take(text)

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from threadstore.effects import Effect
 from threadstore.extents import ExtentsBuilder
+from threadstore.history import is_recorded
 from threadstore.lines import Line, forward
 from threadstore.longitems import LongItem
 from threadstore.markdown import cut, excerpt, word
@@ -31,7 +32,6 @@ from threadstore.outline import BEFORE, GONE, TAKEN_BACK, Place, Run, headings, 
 from threadstore.parts import Part, State, key_of, part_of, stretches
 from threadstore.passages import PRINTED, SAID, Calls, Passage, passage, summary_of
 from threadstore.records import Dialect, Json, Record, Skip
-from threadstore.replay import is_recorded
 from threadstore.scan import FullScan, Kind
 from threadstore.views import dumps
 

@@ -19,7 +19,7 @@ import orjson
 from threadstore import passages, prompt, spans
 from threadstore.boundaries import is_envelope, is_visible_user
 from threadstore.extents import Extents, ExtentsBuilder
-from threadstore.history import Item
+from threadstore.history import Item, history_item
 from threadstore.lines import backward, forward
 from threadstore.longitems import LongItem
 from threadstore.markdown import harmless, word
@@ -30,7 +30,6 @@ from threadstore.passages import Passage
 from threadstore.patches import Patches
 from threadstore.projection import Projection
 from threadstore.records import Record, is_blank
-from threadstore.replay import history_item
 from threadstore.views import dumps, page
 
 Json = dict[str, Any]

@@ -10,10 +10,10 @@ from threadstore.projection import View
 from threadstore.store import ThreadStore
 
 from rolloutfs.commands.opened import opened
-from rolloutfs.commands.times import amount, duration, local
 from rolloutfs.harmless import json_line
 from rolloutfs.meant import find
 from rolloutfs.table import Column, Row, say, show
+from rolloutfs.times import amount, duration, local
 
 Json = dict[str, Any]
 _COLUMNS = (

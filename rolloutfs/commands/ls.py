@@ -13,10 +13,10 @@ from threadstore.store import ThreadStore
 from threadstore.summaries import Summary
 
 from rolloutfs.commands.opened import opened
-from rolloutfs.commands.times import local, utc
 from rolloutfs.harmless import json_line
 from rolloutfs.naming import ShortIds, by_people, newest_first, summary_of
 from rolloutfs.table import Column, Row, say, show
+from rolloutfs.times import local, utc
 
 _COLUMNS = (
     Column("LAST"),

@@ -36,7 +36,7 @@ def path(store: str | None, wanted: str | None, mountpoint: str | None) -> None:
     if own and not listings:
         raise MountError(f"No mount of {harmless(root)} answers: see rolloutfs status.", Exit.MOUNTPOINT)
     others = [mount for mount in mounts if mount.store != root]
-    thread = _beginning(listings, wanted) if wanted else None
+    thread = _beginning(root, listings, wanted) if wanted else None
     if thread is None:
         _refuse_what_others_have(root, others, wanted)
         if not own:
@@ -93,9 +93,13 @@ def _threads(place: str, patience: float) -> list[str] | None:
     return answer[0] if answer else None
 
 
-def _beginning(listings: dict[str, list[str]], wanted: str) -> str | None:
+def _beginning(root: str, listings: dict[str, list[str]], wanted: str) -> str | None:
     """The thread whose id begins so, in any of the mounts; None when there is none."""
-    return begun(sorted({thread for ids in listings.values() for thread in begins(ids, wanted.lower())}), wanted)
+    found = sorted({thread for ids in listings.values() for thread in begins(ids, wanted.lower())})
+    if len(found) < 2:
+        return found[0] if found else None
+    with opened(root) as its:
+        return begun(its.store, found, wanted)
 
 
 def _in_store(store: str, wanted: str | None) -> str:

@@ -21,11 +21,11 @@ from threadstore.store import ThreadStore
 
 from rolloutfs import building
 from rolloutfs.commands.opened import Opened, opened
-from rolloutfs.commands.times import local
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.harmless import harmless, json_line
 from rolloutfs.naming import ShortIds
 from rolloutfs.table import Column, Row, say, show
+from rolloutfs.times import local
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from threadstore import index
 from threadstore.search import indexed_threads
 
 from rolloutfs import __version__, indexing, serving
-from rolloutfs.commands.times import local, utc
 from rolloutfs.harmless import harmless, json_line
 from rolloutfs.serving import Mounted
 from rolloutfs.table import say
+from rolloutfs.times import local, utc
 
 Json = dict[str, Any]
 
@@ -34,7 +34,7 @@ def status(store: str, *, as_json: bool) -> None:
         say(harmless(_sentence(one)))
     if not mounted:
         say("Nothing is mounted.")
-    without = [one for one in mounted if one.store == os.path.realpath(store) and _has_no_index(one)]
+    without = [one for one in mounted if one.store == os.path.realpath(store) and one.has_no_index]
     say(harmless(_index_sentence(store, its_index, without)))
     say(", ".join(f"{name} {version}" for name, version in _versions().items()))
 
@@ -48,12 +48,9 @@ def _mount(one: Mounted) -> Json:
         "since": None if server is None else utc(server.since),
         "answers": one.answers,
         "why": one.why,
-        "no_index": _has_no_index(one),
+        "no_index": one.has_no_index,
+        "how": one.how,
     }
-
-
-def _has_no_index(one: Mounted) -> bool:
-    return one.server is not None and one.server.has_no_index
 
 
 def _sentence(one: Mounted) -> str:
@@ -61,8 +58,19 @@ def _sentence(one: Mounted) -> str:
     served = "by a process that is gone or not ours to see" if server is None else f"by process {server.pid}"
     since = "" if server is None or not server.since else f" since {local(server.since)}"
     store = "" if one.store is None else f" shows {one.store},"
-    index = ", without an index" if _has_no_index(one) else ""
-    return f"{one.mountpoint}{store} served {served}{since}{index}: {'answers' if one.answers else one.why}"
+    return f"{one.mountpoint}{store} served {served}{since}{_manner(one)}: {'answers' if one.answers else one.why}"
+
+
+def _manner(one: Mounted) -> str:
+    """What is unusual about a mount, as it says itself."""
+    how = one.how or {}
+    told = (
+        (one.has_no_index, "without an index"),
+        (how.get("read_only"), "read-only"),
+        (how.get("mask_secrets"), "secrets masked"),
+        (how.get("version", __version__) != __version__, f"by version {how.get('version')}"),
+    )
+    return "".join(f", {text}" for is_so, text in told if is_so)
 
 
 def _index(root: str) -> Json:

@@ -7,11 +7,11 @@ from typing import Any
 from threadstore.family import Families, Member, Style, lines, walk
 
 from rolloutfs.commands.opened import opened
-from rolloutfs.commands.times import amount, local, utc
 from rolloutfs.harmless import json_line
 from rolloutfs.meant import find
 from rolloutfs.naming import ShortIds, newest_first
 from rolloutfs.table import fit, say, width
+from rolloutfs.times import amount, local, utc
 
 Json = dict[str, Any]
 

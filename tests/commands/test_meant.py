@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rolloutfs.harmless import harmless
 from rolloutfs.meant import UnnamedError, find
 from tests.commands.conftest import HOSTILE, Ask, OpenStore, assert_harmless, say
 from tests.commands.test_completion import completed
@@ -41,7 +42,7 @@ def test_the_end_of_an_id(sample: SampleStore, ask: Ask) -> None:
     sample.add(0xCB45678F)
     told = ask("show", "b45678f", "--store", sample.root, code=8).err
     assert "the end of 2 thread ids" in told
-    assert other in told
+    assert f"  {other[:-8]}" in told
     assert "There is no thread" in ask("show", "56780", "--store", sample.root, code=8).err
 
 
@@ -66,10 +67,39 @@ def test_what_ls_shows(sample: SampleStore, ask: Ask) -> None:
         assert "There is no thread" in ask("show", word, "--store", sample.root, code=8).err
     say(sample, sample.add(30), "fix the bug")
     several = ask("revert", "fix the bug", "before", "1", "--store", sample.root, code=8).err
-    assert "2 threads begin with 'fix the bug'" in several
-    assert made[0] in several
-    assert thread_id(30) in several
+    assert several.splitlines() == [
+        "rolloutfs: 2 threads begin with 'fix the bug': give the id of one.",
+        *(f"  {one}  2026-11-29 23:00  fix the bug" for one in (thread_id(30), made[0])),
+    ]
     assert "2 threads begin with 'fix_the_bug'" in ask("log", "fix_the_bug", "--store", sample.root, code=8).err
+
+
+def test_several(sample: SampleStore, ask: Ask) -> None:
+    """Of ten, the newest ids first, it is told what tells them, when they began, and what `ls` shows of them; also to
+    programs.
+    """
+    made = [sample.add(number) for number in range(12)]
+    call(sample, made[11], f"say {HOSTILE}")
+    say(sample, made[10], "w " * 100)
+    sample.path(made[9]).write_bytes(b"no record\n")
+    sample.add(8, source={"subagent": "x"}, parent_thread_id=made[0], agent_nickname="Bo")
+    listed = {one["thread_id"]: one for one in ask("ls", "--all", "-n", "0", "--json", "--store", sample.root).objects}
+    for asked in (("show", "01a2"), ("log", "01a2"), ("tree", "01a2"), ("fork", "01a2")):
+        answer = ask(*asked, "--store", sample.root, code=8)
+        heading, *lines, more = answer.err.splitlines()
+        assert heading == "rolloutfs: '01a2' is the beginning of 12 thread ids: give more of it."
+        assert more == "  and 2 more"
+        assert_harmless(answer.err)
+        for line, thread in zip(lines, made[:1:-1], strict=True):
+            beginning = line.split()[0]
+            assert [one for one in listed if one.startswith(beginning)] == [thread]
+            assert json.loads(ask("show", beginning, "--store", sample.root).out)["id"] == thread
+        assert lines[0].endswith(f"2026-11-29 23:00  {harmless(f'say {HOSTILE}')[:59]}…")
+        assert lines[1].endswith("w w w…")
+        assert len(lines[1]) < 120
+        assert lines[3].endswith("(agent Bo)")
+    told = json.loads(ask("fork", "01a2", "--store", sample.root, code=8).out)
+    assert f"rolloutfs: {told['message']}\n" == ask("fork", "01a2", "--store", sample.root, code=8).err
 
 
 def test_every_link(lab: Lab, open_store: OpenStore, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

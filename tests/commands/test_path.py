@@ -193,21 +193,60 @@ def test_status_of_any_name(name: bytes, passthrough: bool, lab: Lab) -> None:
         (("--index",), "off", False),
         (("--index", "--no-index"), "", True),
         ((), "", False),
+        ((), "config", True),
+        (("--read-only",), "config", True),
     ],
 )
 def test_status_of_a_mount_without_an_index(options: tuple[str, ...], variable: str, has_none: bool, lab: Lab) -> None:
-    """It is told of the mount, and of the store that it shows, of which there is then no index to come."""
+    """It is told of the mount, and of the store that it shows, of which there is then no index to come; whoever said
+    it, and whatever the config says by now.
+    """
     lab.sample.add(1)
-    lab.mount(*options, ROLLOUTFS_INDEX=variable)
+    config = lab.folder / "config" / "rolloutfs" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("index = false\n" if variable == "config" else "")
+    lab.mount(*options, ROLLOUTFS_INDEX="" if variable == "config" else variable)
+    config.write_text("index = true\n" if has_none else "index = false\n")
     assert status(lab)["no_index"] is has_none
     shown = lab.run("status", "--store", lab.sample.root).stdout.splitlines()
     (line,) = [line for line in shown if line.startswith(f"{lab.mountpoint} ")]
-    assert line.endswith(", without an index: answers" if has_none else ": answers")
+    end = ", read-only: answers" if options == ("--read-only",) else ": answers"
+    assert line.endswith(f", without an index{end}" if has_none else end)
     assert ("without an index" in line) is has_none
     if has_none:
         told = f"There is no index of {lab.sample.root}: {lab.mountpoint} is mounted without one; rolloutfs index, or"
         assert any(line.startswith(told) for line in shown)
         assert not any("is mounted without one" in line for line in lab.run("status").stdout.splitlines())
+
+
+def test_how_it_is_mounted(lab: Lab) -> None:
+    """A mount tells it in a file that nothing lists or walks into, and `status` what is unusual; a dead one nothing."""
+    lab.sample.add(1)
+    server = lab.mount("--read-only", "--zone", "Asia/Tokyo", "--mask-secrets")
+    place = lab.mountpoint / ".mount.json"
+    how = json.loads(place.read_bytes())
+    assert status(lab)["how"] == how
+    known = ("read_only", "zone", "mask_secrets", "passthrough", "allow_other")
+    assert {name: how[name] for name in known} == {
+        "read_only": True,
+        "zone": "Asia/Tokyo",
+        "mask_secrets": True,
+        "passthrough": False,
+        "allow_other": False,
+    }
+    assert how["store"] == str(lab.sample.root)
+    assert os.path.dirname(how["index"]).endswith("/rolloutfs/index")
+    assert place.stat().st_size == len(place.read_bytes())
+    assert ".mount.json" not in os.listdir(lab.mountpoint)
+    (line,) = [one for one in lab.run("status").stdout.splitlines() if one.startswith(f"{lab.mountpoint} ")]
+    assert line.endswith(", read-only, secrets masked: answers")
+    server.kill()
+    server.wait()
+    assert {name: status(lab)[name] for name in ("how", "no_index", "answers")} == {
+        "how": None,
+        "no_index": None,
+        "answers": False,
+    }
 
 
 def test_status_of_the_index(lab: Lab) -> None:

@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 import orjson
 import pytest
 from hypothesis import given
-from threadstore import lines, opened, projector
+from threadstore import incremental, lineages, lines, opened, projector
 from threadstore.lines import Line
-from threadstore.projection import Projection, View
+from threadstore.projection import Projection, View, rendered
 from threadstore.records import Dialect, Record, Skip, decode, decode_again
 from threadstore.replay import ReverseScan, is_silent
 from threadstore.spool import Spool
-from threadstore.store import ThreadStore, rendered
+from threadstore.store import ThreadStore
 
 from tests.core.logs import Log, Store, assistant, user
 from tests.core.threads import RECORDS, Step, logs
@@ -27,7 +27,7 @@ SETTLED, UNSETTLED = -1 << 62, 1 << 62  # ns since the last change of a log for 
 def made(home: Path, at_hand: int, tick: int = SETTLED) -> dict[str, tuple[bytes, bytes]]:
     """The transcript of each thread and its generation, in a process that has read nothing of them."""
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as spool:
-        patch.setattr(projector, "_REMEMBERED", -1)
+        patch.setattr(lineages, "_REMEMBERED", -1)
         patch.setattr(projector, "_AT_HAND", at_hand)
         patch.setattr(opened, "_TICK", tick)
         store = ThreadStore(str(home), Spool(spool))
@@ -110,7 +110,7 @@ def test_a_line_that_is_written_over(tick: int, tmp_path: Path, monkeypatch: pyt
     Store(tmp_path, Log().item(user("one"), assistant("two")))
     (path,) = tmp_path.rglob("rollout-*.jsonl")
     os.utime(path, (1, 1))  # so that its time tells of the change, however soon that comes
-    scanned = projector.Projector.scan
+    scanned = incremental.Passes.scan
 
     def then_changed(*arguments: object, **more: object) -> object:
         found = scanned(*arguments, **more)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def test_a_line_that_is_written_over(tick: int, tmp_path: Path, monkeypatch: pyt
             file.write(path.read_bytes().replace(orjson.dumps("two"), orjson.dumps("2.0")))
         return found
 
-    monkeypatch.setattr(projector.Projector, "scan", then_changed)
+    monkeypatch.setattr(incremental.Passes, "scan", then_changed)
     ((text, _),) = made(tmp_path, 1 << 30, tick).values()
     assert b"  2.0\n" in text
     assert b"  two\n" not in text

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import zstandard
+from threadstore.history import history_item
 from threadstore.lines import Line
 from threadstore.projection import View
 from threadstore.records import Record, decode
-from threadstore.replay import history_item
 from threadstore.wire import sent
 
 from tests.core.reading import read_lines

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadstore import mermaid
 from threadstore.family import Families, Member, walk
-from threadstore.projection import FamilyView, StoreView, View
+from threadstore.projection import FamilyView, StoreView, View, rendered
 from threadstore.spool import Spool
-from threadstore.store import ThreadStore, rendered
+from threadstore.store import ThreadStore
 from threadstore.summaries import of_row
 from threadstore.terminal import harmless
 

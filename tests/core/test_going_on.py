@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from threadstore import index, indexing, lines, passes, projector
+from threadstore import index, indexrows, lineages, lines, passes
 from threadstore.index import IndexReader, unpacked_extents, unpacked_together
 from threadstore.indexing import Indexer
 from threadstore.parts import Part
@@ -86,9 +86,9 @@ def _extents(file: object, data: object) -> object:
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs of a few kilobytes are treated as large ones, of which the last two blocks are compared."""
-    monkeypatch.setattr(projector, "_REMEMBERED", -1)
-    monkeypatch.setattr(indexing, "_LARGE", 0)
-    monkeypatch.setattr(indexing, "_VERY_LARGE", 0)
+    monkeypatch.setattr(lineages, "_REMEMBERED", -1)
+    monkeypatch.setattr(indexrows, "_LARGE", 0)
+    monkeypatch.setattr(indexrows, "_VERY_LARGE", 0)
     monkeypatch.setattr(lines, "CHUNK", 2000)
     monkeypatch.setattr(passes, "_BLOCK", 2000)
     monkeypatch.setattr(passes, "_COMPARED", 2)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from threadstore.filestates import FileStates, RememberedStates
-from threadstore.heads import Head, Row, StateDatabase, select
+from threadstore.heads import Head, select
 from threadstore.names import RolloutFile, parse_rollout
+from threadstore.statedb import Row, StateDatabase
 
 from tests.core.logs import rollout_name, thread_id
 

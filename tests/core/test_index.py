@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 from sqlite_utils import Database
-from threadstore import files, index, indexing, metas
+from threadstore import files, index, indexrows, metas, mtimes
+from threadstore import opened as opened_module
 from threadstore import store as store_module
 from threadstore.index import SIZES, IndexReader
 from threadstore.indexing import Indexer, Progress
@@ -216,7 +217,7 @@ def test_small_threads(indexed: Indexed, change: str) -> None:
 @pytest.mark.parametrize("change", ["nothing", "append", "cut", "replace", "rewrite", "twin"])
 def test_large_threads(indexed: Indexed, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     """Where their derived files lie is kept as well, and holds for as long."""
-    monkeypatch.setattr(indexing, "_LARGE", 0)
+    monkeypatch.setattr(indexrows, "_LARGE", 0)
     for path in indexed.path.parent.iterdir():
         path.unlink()
     indexed.build()
@@ -584,7 +585,7 @@ def test_a_damaged_spine(indexed: Indexed, data: str) -> None:
 def test_a_spine_is_read_from_the_index_alone(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
     """No log of a thread with one rollout is opened for what views show of it."""
     opened: list[str] = []
-    for module in (store_module, metas):
+    for module in (metas, mtimes, opened_module):
         monkeypatch.setattr(module, "open_regular", lambda _root, path: opened.append(path))
     store = indexed.store()
     single = [thread for thread in store.thread_ids() if len(store.rollouts(thread)) == 1]

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from threadstore import index, indexing, parts, projector, transcript
+from threadstore import incremental, index, indexrows, lineages, parts, transcript
 from threadstore.index import IndexReader
 from threadstore.indexing import Indexer
 from threadstore.outline import Run
@@ -26,9 +26,9 @@ from tests.corpus_store import CorpusStore
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs of a few kilobytes are treated as large ones."""
-    monkeypatch.setattr(projector, "_REMEMBERED", -1)
-    monkeypatch.setattr(indexing, "_LARGE", 0)
-    monkeypatch.setattr(indexing, "_VERY_LARGE", 0)
+    monkeypatch.setattr(lineages, "_REMEMBERED", -1)
+    monkeypatch.setattr(indexrows, "_LARGE", 0)
+    monkeypatch.setattr(indexrows, "_VERY_LARGE", 0)
     monkeypatch.setattr(parts, "STRETCH", 2000)
 
 
@@ -295,9 +295,9 @@ def test_what_is_packed(most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     plain, store = (ThreadStore(str(tmp_path), Spool(str(tmp_path / "spool"))) for _ in range(2))
     plain.refresh()
     wanted = [same(plain.project(thread, View.TRANSCRIPT)) for thread in threads]
-    monkeypatch.setattr(projector, "_UNPACKED", sum(size for _, size, _ in wanted[:most]))
+    monkeypatch.setattr(incremental, "_UNPACKED", sum(size for _, size, _ in wanted[:most]))
     store.refresh()
     assert [same(store.project(thread, View.TRANSCRIPT)) for thread in threads] == wanted
-    kept = [found for found in store._projector._kept.values() if isinstance(found, parts.Parts)]
+    kept = [found for found in store._passes._kept.values() if isinstance(found, parts.Parts)]
     assert [found.weight() > 0 for found in kept] == [number >= 3 - most for number in range(3)]
     assert [same(store.project(thread, View.TRANSCRIPT)) for thread in threads] == wanted

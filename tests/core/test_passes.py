@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from threadstore import files, index, lines, passes, projector
+from threadstore import files, index, lines, passes
 from threadstore.index import IndexReader
 from threadstore.indexing import Indexer
 from threadstore.projection import View
@@ -62,7 +62,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         lengths.append(len(data))
         return data
 
-    for module in (files, lines, projector):
+    for module in (files, lines):
         if hasattr(module, "os"):
             monkeypatch.setattr(module.os, "pread", counting)
     return lengths

@@ -15,14 +15,15 @@ from unittest.mock import patch
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from threadstore import parts, projector
+from threadstore import lineages, parts
+from threadstore.checkpoints import initial_window
 from threadstore.errors import StoreError
 from threadstore.history import MADE, Item
 from threadstore.lines import Line
 from threadstore.projection import View
 from threadstore.prompt import communication_item
 from threadstore.records import Record, decode
-from threadstore.replay import Replay, ReverseScan, initial_window
+from threadstore.replay import Replay, ReverseScan
 
 from tests.core.logs import Log, Store, call, content, open_store, output, thread_id, user
 from tests.core.model import Rebuilt, rebuild
@@ -196,7 +197,7 @@ def check_growth(log: Log, places: list[int]) -> None:
     data = log.data
     passes: dict[str, bytes] = {}  # as another process left them
     texts: dict[bytes, bytes] = {}
-    with folder() as root, patch.object(projector, "_REMEMBERED", -1), patch.object(parts, "STRETCH", 300):
+    with folder() as root, patch.object(lineages, "_REMEMBERED", -1), patch.object(parts, "STRETCH", 300):
         store = Store(root / "home")
         path = store.write(log.name, b"")
         done = 0
@@ -208,8 +209,8 @@ def check_growth(log: Log, places: list[int]) -> None:
             wanted = answers(open_store(root / "home"), log.thread)
             assert answers(store.store, log.thread) == wanted
             other = open_store(root / "home")
-            other._projector.remembered = lambda _thread, kind, known=passes: known.get(kind)
-            other._projector.parts = {log.thread: texts}.__getitem__
+            other._passes.remembered = lambda _thread, kind, known=passes: known.get(kind)
+            other._passes.parts = {log.thread: texts}.__getitem__
             assert answers(other, log.thread) == wanted
             for view, projection in other.project_all(log.thread).items():  # which tells what the passes have read
                 assert projection.extents is None or content(other, projection) == wanted[view]

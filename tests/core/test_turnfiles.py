@@ -216,7 +216,7 @@ def test_a_turn_of_a_large_log_reads_that_turn(tmp_path: Path) -> None:
         log.turn(f"t{number}", f"say {number}", assistant("x" * 100_000))
     store = Store(tmp_path, log)
     turns = Turns.of(store.read(View.TURNS))
-    with store.store._projector.open_thread(store.store.head(THREAD)) as lineage:
+    with store.store._lineages.open_thread(store.store.head(THREAD)) as lineage:
         (made,) = turnfiles.make(turns, lineage, "0020").values()
         assert lineage.bytes_read < 500_000
     assert content(store.store, made["user.md"]) == b"say 19\n"

@@ -13,9 +13,9 @@ import zstandard
 from threadstore import index
 from threadstore.index import IndexReader
 from threadstore.indexing import Indexer
-from threadstore.projection import StoreView, View
+from threadstore.projection import StoreView, View, rendered
 from threadstore.spool import Spool
-from threadstore.store import ThreadStore, rendered
+from threadstore.store import ThreadStore
 
 from tests.core.logs import Log, Store, context, counted, thread_id
 from tests.corpus_store import CorpusStore

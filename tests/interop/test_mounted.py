@@ -18,7 +18,8 @@ from tests.interop.conftest import FRESH, MakeHome
 from tests.interop.following import Following, Json, Mounted, remembered, turns
 from tests.interop.model_server import ModelServer
 from tests.interop.untouched import fingerprint
-from tests.mount.clients import mounted, serving
+from tests.mount.clients import mounted, need, run, serving
+from tests.mount.conftest import until
 from tests.mount.control_lab import write
 
 NAMES = pytest.mark.parametrize("name", FRESH)
@@ -154,3 +155,37 @@ def test_codex_has_the_thread(name: str, workshop: Workshop, fresh_threads: dict
     workshop.goes_on(child)
     workshop.following.turn(thread_id, "and goes on")
     workshop.agrees(thread_id)
+
+
+@pytest.mark.parametrize("name", ["fresh.paginated"])
+def test_from_a_word_to_a_thread_that_goes_on(
+    name: str, workshop: Workshop, fresh_threads: dict[str, dict[str, str]]
+) -> None:
+    """The way of somebody who has the mount and its README only: a word that is remembered, the thread that it was said
+    in, what a revert dropped, and a fork from before a turn, with which Codex goes on; each step by a shell.
+    """
+    need("jq", "jq")
+    thread_id, codex, mount = fresh_threads[name]["plain"], workshop.codex, workshop.mountpoint
+    codex.resume(thread_id)
+    workshop.following.turn(thread_id, "where is the halibut")
+    kept = remembered(workshop.shown, thread_id)
+    workshop.following.turn(thread_id, "weigh it in a marmoset")
+    last = workshop.following.turn(thread_id, "cook it in a wombat")
+    codex.call("thread/revert", threadId=thread_id, beforeTurnId=last)
+
+    def search(word: str) -> bool:
+        return run(f"ls search/{word}", mount).count(b"\n") == 2  # the thread, and its hits
+
+    until(lambda: search("wombat") and search("marmoset"), "the words are found")
+    until(lambda: b'"effective":false' in run("cat search/wombat/hits.jsonl", mount), "the revert is seen")
+    assert run("ls -d search/wombat/*/", mount).startswith(b"search/wombat/2")
+    assert b"cook it in a wombat" in run("cat search/wombat/*/dropped.md", mount)
+    assert run("grep -l wombat threads/*/dropped.md", mount) == f"threads/{thread_id}/dropped.md\n".encode()
+    assert b"wombat" not in run("cat search/marmoset/*/transcript.md", mount)
+    number = run("jq -s '.[0].turn' search/marmoset/hits.jsonl", mount).decode().strip()
+    assert f"\n## Turn {number} ".encode() in run("cat search/marmoset/*/transcript.md", mount)
+    folder = run("echo search/marmoset/2*", mount).decode().strip()
+    run(f"echo 'before {number}' > {folder}/fork", mount)
+    child = run(f"jq -r .thread_id {folder}/fork", mount).decode().strip()
+    assert remembered(workshop.shown, child) == kept
+    workshop.goes_on(child)

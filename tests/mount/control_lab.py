@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shlex
 import sqlite3
+import sys
+import termios
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -94,3 +97,15 @@ def write(path: Path, data: bytes) -> int:
 def workers(server: int) -> list[int]:
     """The pids of the workers of a server."""
     return [pid for pid in children(server) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def has_a_job(worker: int) -> bool:
+    """True when a worker that was stopped has been sent something. Killed before that it fails nothing: another one is
+    given the job.
+    """
+    for entry in Path(f"/proc/{worker}/fd").iterdir():
+        if os.readlink(entry).startswith("pipe:"):
+            with open(os.open(entry, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as pipe:
+                if int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder):
+                    return True
+    return False

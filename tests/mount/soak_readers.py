@@ -36,6 +36,7 @@ from tests.mount.conftest import until
 CURRENT = "rollouts/current"
 VIEWS = {view.value: view for view in View if view is not View.LINEAGE} | {"lineage/lineage.json": View.LINEAGE}
 FILES = (*VIEWS, CURRENT)
+_OF_REVERTS = (View.DROPPED.value, View.DROPPED_TURNS.value)  # are there with a second rollout
 GROWING = ("effective_history.jsonl", "full_history.jsonl", CURRENT)  # while nothing but appends happens
 COMMANDS = ("cat", "tail -n 2", "tail -c 3000", "head -c 100", "grep -c said", "grep -n turn", "wc -c", "sha256sum")
 _HELD = 8  # files that a reader keeps open
@@ -84,6 +85,8 @@ class Library:
             with suppress(FileNotFoundError, KeyError):
                 store = self.open() if opened is None or number else opened
                 if thread not in store:
+                    return GONE
+                if name in _OF_REVERTS and len(store.rollouts(thread)) < 2:
                     return GONE
                 return self._raw(store, thread) if name == CURRENT else self._view(store, thread, VIEWS[name])
         raise AssertionError(f"{name} of {thread} never stands still")

@@ -25,8 +25,9 @@ MIB = 1 << 20
 PER_FILE = 3 << 10
 #: Blocks of Python's allocator for the same (37 were measured), and for what is kept a few times only.
 BLOCKS_PER_FILE, BLOCKS = 60, 1000
-#: The same for a thread that is new: the states of its logs, its times, its outlines (40 were measured).
-BLOCKS_PER_THREAD = 60
+#: The same for a rollout that is new, also when it is gone by now: its first line, its edges, its state, its times. Of
+#: some thousand the last ones are remembered (40 were measured).
+BLOCKS_PER_ROLLOUT = 60
 #: Bytes that the allocator may keep in pieces that are too small for what comes next.
 PIECES = 16 * MIB
 #: Entries for names that were listed and never asked for; they are swept by the thousand (`inodes`).
@@ -83,7 +84,9 @@ signal.signal(signal.SIGUSR2, report)
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """Numbers, `known` of threads, and bytes for `resident`, `largest` (of a worker) and `projections`."""
+    """Numbers, `known` of threads, `born` of the rollouts that there ever were, and bytes for `resident`, `largest` (of
+    a worker) and `projections`.
+    """
 
     requests: int
     handles: int
@@ -96,6 +99,7 @@ class Vitals:
     names: int
     files: int
     known: int
+    born: int
     contents: int
     projections: int
     blocks: int
@@ -111,7 +115,7 @@ def is_watched(server: subprocess.Popen[bytes], report: Path) -> bool:
     return bool(_told(server, report)["watched"])
 
 
-def vitals(server: subprocess.Popen[bytes], report: Path) -> Vitals:
+def vitals(server: subprocess.Popen[bytes], report: Path, born: int) -> Vitals:
     """What the server holds now. What a program closed at its end is released a moment later: that is waited for."""
     process = Path(f"/proc/{server.pid}")
     busy = ("handles", "listings", "jobs", "pinned")  # a file is let go a moment after its last handle
@@ -125,6 +129,7 @@ def vitals(server: subprocess.Popen[bytes], report: Path) -> Vitals:
     below = children(server.pid)
     return Vitals(
         **{name: told[name] for name in (one.name for one in fields(Vitals)) if name in told},
+        born=born,
         resident=_resident(server.pid),
         descriptors=len(list((process / "fd").iterdir())),
         threads=len(list((process / "task").iterdir())),
@@ -146,7 +151,7 @@ def assert_no_growth(warm: Vitals, now: Vitals, names: int) -> None:
     """Compared with the same mount when it was warm. `names` is how many there ever were in the store's folders.
 
     Memory: projections up to their bound, `PER_FILE` for each file that was not known when the mount was warm, and
-    pieces. Blocks are counted exactly, but for those of threads and files that were not known, or of which it was not
+    pieces. Blocks are counted exactly, but for those of rollouts and files that were not known, or of which it was not
     known where their bytes lie: a mount answers some thousand requests even in a few seconds, so one that is lost with
     each shows.
     """
@@ -155,7 +160,7 @@ def assert_no_growth(warm: Vitals, now: Vitals, names: int) -> None:
     assert now.files <= KNOWN, now
     allowed = max(PROJECTIONS - warm.projections, 0) + PER_FILE * max(now.files - warm.files, 0) + PIECES
     more = max(now.files - warm.files, 0) + max(now.contents - warm.contents, 0)
-    blocks = BLOCKS_PER_FILE * more + BLOCKS_PER_THREAD * max(now.known - warm.known, 0)
+    blocks = BLOCKS_PER_FILE * more + BLOCKS_PER_ROLLOUT * (now.born - warm.born)
     assert now.blocks <= warm.blocks + blocks + BLOCKS, (warm, now)
     assert now.resident <= warm.resident + allowed, (warm, now)
     assert now.largest <= warm.largest + GROWTH, (warm, now)

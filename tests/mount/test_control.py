@@ -24,6 +24,7 @@ from tests.mount.control_lab import (
     LOCKS,
     PAGINATED,
     answer,
+    has_a_job,
     lines,
     operations,
     shell,
@@ -382,6 +383,7 @@ def test_a_worker_that_is_killed_in_an_operation(lab: Lab) -> None:
     os.kill(worker, signal.SIGSTOP)
     client = lab.client(WRITE, lab.thread(thread) / "revert", "before 2")
     wait_for_request(client)
+    until(lambda: has_a_job(worker), "the worker was given its job")
     os.kill(worker, signal.SIGKILL)
     _, error = client.communicate(timeout=DEADLINE)
     assert client.returncode == 1

@@ -84,6 +84,27 @@ def test_refusals(lab: Lab, name: str) -> None:
     assert [line["error"] for line in kept(lab)].count("EINVAL") == 5
 
 
+@pytest.mark.parametrize("words", [("fork", "{}", "--dryrun"), ("fork", "--dry", "{}"), ("revert", "{}", "--undo")])
+def test_a_misspelt_option(words: tuple[str, ...], lab: Lab) -> None:
+    """It is told, although -1 is no option there; nothing is asked for, so nothing is recorded."""
+    (thread,) = stock(lab, PAGINATED)
+    done = lab.run(*(word.format(thread) for word in words), "--store", lab.sample.root, code=2)
+    assert done.stdout == ""
+    assert f"No such option '{next(word for word in words if word[0] == '-')}'." in done.stderr
+    assert not (lab.folder / "state" / "rolloutfs" / "operations").exists()
+
+
+@pytest.mark.parametrize("words", ["--help", "ls --help", "--version"])
+def test_help_that_nobody_reads(words: str, lab: Lab) -> None:
+    """A reader that is gone is no error."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "rolloutfs", *words.split()]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=lab.environment, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_refused_dry_run_is_one(lab: Lab) -> None:
     """Its answer says so, whatever is wrong with it, and however it was asked for."""
     (thread,) = stock(lab, PAGINATED)
@@ -248,7 +269,10 @@ def test_a_thread_by_its_name(lab: Lab) -> None:
         before = state(lab.sample.root)
         refused = lab.run(*(one.format("two of them") for one in arguments), *store, code=8)
         assert json.loads(refused.stdout)["error"] == "EINVAL"
-        assert f"They are {threads[0]}, {threads[1]}." in refused.stderr
+        told = [line.split()[0] for line in refused.stderr.splitlines()[1:]]
+        assert [[one for one in threads if one.startswith(beginning)] for beginning in told] == [
+            [one] for one in sorted(threads[:2], reverse=True)
+        ]
         assert state(lab.sample.root) == before
 
 

@@ -7,9 +7,9 @@ import os
 import subprocess
 
 import pytest
-from threadstore.projection import FamilyView, StoreView
+from threadstore.projection import FamilyView, StoreView, rendered
 from threadstore.spool import Spool
-from threadstore.store import ThreadStore, rendered
+from threadstore.store import ThreadStore
 
 from tests.core.logs import Log, counted
 from tests.mount.conftest import Lab, until

@@ -25,9 +25,9 @@ from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
 from tests.conftest import CopyStore
-from tests.mount.clients import environment, mounted, need, run, serving
+from tests.mount.clients import environment, mounted, need, python, run, serving
 from tests.mount.conftest import DEADLINE, Lab, until
-from tests.mount.plain import join, raw_files
+from tests.mount.plain import OF_REVERTS, join, raw_files
 from tests.tree.sample import line, message
 
 DATABASE = "state_5.sqlite"
@@ -198,6 +198,67 @@ def test_a_crowd_asks_for_the_size_of_what_is_being_read(lab: Lab) -> None:
             crowd.wait()
 
 
+#: Run in the server: the kernel hears of a change just before each answer to `stat` of a file that is open, as
+#: happens when something is written, or somebody else opens the file, at that moment.
+_AT_THE_WRONG_MOMENT = """
+from rolloutfs import operations, shortcuts
+later, now = operations.Operations.getattr, shortcuts.Shortcuts.getattr_now
+async def getattr(self, inode, ctx):
+    answer = await later(self, inode, ctx)
+    if self.contents.is_open(inode):
+        self.notices.give(inode)
+    return answer
+def getattr_now(self, inode):
+    answer = now(self, inode)
+    if answer is not None and self._contents.is_open(inode):
+        self._notices.give(inode)
+    return answer
+operations.Operations.getattr, shortcuts.Shortcuts.getattr_now = getattr, getattr_now
+"""
+#: Goes to the end of a file by what `stat` says, as `tail -c` does.
+_END = """
+import os, sys
+descriptor = os.open(sys.argv[1], os.O_RDONLY)
+size = os.fstat(descriptor).st_size
+data = os.pread(descriptor, 1 << 16, size - 300)
+assert len(data) == 300 and data.endswith(b"\\n"), (size, len(data))
+"""
+#: Reads a file without asking for its size.
+_ALL = """
+import os, sys
+descriptor, data = os.open(sys.argv[1], os.O_RDONLY), b""
+while piece := os.read(descriptor, 1 << 20):
+    data += piece
+assert data.count(b"y" * 1000) == int(sys.argv[2]) and data.endswith(b"\\n"), len(data)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "loop"),
+    [
+        ("full_history.jsonl", 300, "ours"),
+        ("full_history.jsonl", 300, "stock"),
+        ("effective_history.jsonl", 1, "ours"),
+        ("rollouts/current", 1, "ours"),
+    ],
+)
+@pytest.mark.parametrize("script", [_END, _ALL], ids=["end", "all"])
+def test_what_is_told_of_the_size_can_be_read(lab: Lab, script: str, name: str, texts: int, loop: str) -> None:
+    """The kernel forgets what it is told of a file while it hears of a change, though whoever asked gets it. Who reads
+    to the end finds it where `stat` says that it is all the same, whether the kernel hasn't known the size before or
+    the file has grown while somebody had it open.
+    """
+    thread = lab.sample.add(1, *(f"{number} {'x' * 1000}" for number in range(texts)))
+    lab.mount("--no-index", patch=_AT_THE_WRONG_MOMENT, ROLLOUTFS_REQUEST_LOOP=loop)
+    path = lab.thread(thread) / name
+    python(script, path, Path("0"), cwd=lab.folder)
+    with path.open("rb") as held:
+        assert held.read()
+        for number in range(1, 4):
+            lab.sample.append(thread, f"more {number} {'y' * 1000}")
+            python(script, path, Path(str(number)), cwd=lab.folder)
+
+
 @pytest.mark.parametrize("flag", ["-f", "-F"])
 def test_tail_prints_every_line_once_and_whole(lab: Lab, flag: str) -> None:
     """Records that arrive in pieces, some cut within a letter: every line is printed once, in order, untorn. The log is
@@ -251,7 +312,7 @@ def test_every_moment_of_a_growing_thread_is_right(copy_store: CopyStore, tmp_pa
                 for view in (View.EFFECTIVE_HISTORY, View.THREAD) if number % 3 else (View.MODEL_INPUT, View.TURNS):
                     assert content(folder / view.value) == fresh(home, folder.name, view), (number, view)
         assert content(folder / "rollouts/current") == whole
-        for view in View:
+        for view in {*View} - OF_REVERTS:
             path = folder / ("lineage" if view is View.LINEAGE else "") / view.value
             assert content(path) == fresh(home, folder.name, view)
 

@@ -22,10 +22,10 @@ from tests.mount.conftest import DEADLINE, Lab, until
 _FIVE = range(1, 6)
 #: What would have to read a log fails.
 _NOTHING_IS_COMPUTED = """
-from threadstore import projector, store
+from threadstore import mtimes, projector
 def refuse(*arguments, **more): raise AssertionError("a log was read for a listing")
 projector.Projector.project = projector.Projector.project_all = refuse
-store._last_time = refuse
+mtimes._last_time = refuse
 """
 _AT_ONCE = "from rolloutfs import indexing; indexing.PAUSE = 0.05"
 

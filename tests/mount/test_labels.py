@@ -98,10 +98,10 @@ labels.of_thread = of_thread
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--read-only",)])
+@pytest.mark.parametrize("options", [(), ("--read-only",), ("--no-xattrs",), ("--read-only", "--xattrs")])
 def test_what_others_ask_for_costs_nothing(options: tuple[str, ...], lab: Lab) -> None:
     """`ls -l`, and the kernel and others with names of their own, are answered without a look at the thread; a mount
-    for backups has no extended attributes at all.
+    for backups has no extended attributes at all, unless it was told to, nor one that was told not to.
     """
     thread = lab.sample.add(1, "hello")
     lab.mount(*options, patch=_ALARM)
@@ -110,7 +110,11 @@ def test_what_others_ask_for_costs_nothing(options: tuple[str, ...], lab: Lab) -
             with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is what is compared
                 os.getxattr(path, name)
             assert caught.value.errno in (errno.ENODATA, errno.ENOTSUP)
-    if not options:
+    if options in (("--read-only",), ("--no-xattrs",)):
+        with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is what is compared
+            os.getxattr(lab.thread(thread), "user.rolloutfs.thread_id")
+        assert caught.value.errno == errno.ENOTSUP
+    else:
         assert os.getxattr(lab.thread(thread), "user.rolloutfs.thread_id") == thread.encode()
         assert os.listxattr(lab.thread(thread) / "thread.json") == []
     run("ls -l threads/*", lab.mountpoint)

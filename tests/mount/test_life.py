@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.mount.conftest import DEADLINE, Lab, children, is_gone, until
+from tests.mount.control_lab import has_a_job, workers
 from tests.tree.sample import message
 
 READ = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
@@ -267,16 +268,6 @@ def test_an_exception_in_a_handler_fails_only_its_request(lab: Lab) -> None:
 # Workers
 
 
-def workers(server: int) -> list[int]:
-    """The pids of the workers of a server."""
-    found = []
-    for pid in children(server):
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if b"spawn_main" in command:
-            found.append(pid)
-    return found
-
-
 def wait_for_request(client: subprocess.Popen[str]) -> None:
     """Wait until a client waits for an answer of the mount."""
     until(lambda: "request" in Path(f"/proc/{client.pid}/wchan").read_text(), "the client waits for the mount")
@@ -358,6 +349,7 @@ def test_a_killed_worker_fails_its_request_and_is_replaced(lab: Lab) -> None:
     for client in clients:
         wait_for_request(client)
     assert len(os.listdir(lab.mountpoint / "threads")) == 1  # the others are served meanwhile
+    until(lambda: has_a_job(worker), "the worker was given its job")
     os.kill(worker, signal.SIGKILL)
     for client in clients:
         _, error = client.communicate(timeout=DEADLINE)

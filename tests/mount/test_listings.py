@@ -72,6 +72,11 @@ def test_another_generation(lab: Lab, threads: list[str]) -> None:
     other.write_bytes(path.read_bytes())
     until(lambda: len(os.listdir(folder / "rollouts")) == 3, "it is listed")
     until(lambda: set(os.listdir(folder)) - before == {"dropped.md", "dropped_turns.jsonl"}, "so are the others")
+    assert (folder / "dropped.md").exists()
+    other.rename(lab.folder / "away.jsonl")
+    until(lambda: names(folder) == before, "they are not any more")
+    until(lambda: not (folder / "dropped.md").exists(), "it can't be looked up, either")
+    assert not (folder / "dropped_turns.jsonl").exists()
 
 
 def test_what_is_asked_for_here_is_there_at_once(lab: Lab) -> None:

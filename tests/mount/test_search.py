@@ -9,6 +9,7 @@ import random
 import re
 import subprocess
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +19,9 @@ from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 from threadstore.texts import Text
 
+from rolloutfs.meant import UnnamedError, find
 from scripts.sample_store import build
-from tests.commands.conftest import HOSTILE, assert_harmless
+from tests.commands.conftest import HOSTILE, assert_harmless, say
 from tests.commands.test_search import tokens
 from tests.conftest import CopyStore
 from tests.mount.clients import mounted, outcome, run, serving
@@ -70,7 +72,8 @@ def hits(lab: Lab, query: str) -> list[dict[str, Any]]:
 def found(lab: Lab, query: str) -> list[str]:
     """The threads that a query's links lead to, in their order."""
     folder = lab.mountpoint / "search" / query
-    return [os.readlink(folder / name).rpartition("/")[2] for name in whole(lab, query) if name[0].isdigit()]
+    whole(lab, query)
+    return [os.readlink(folder / name).rpartition("/")[2] for name in os.listdir(folder) if name[0].isdigit()]
 
 
 def test_as_a_plain_scan(sample_lab: tuple[Lab, list[Said]]) -> None:
@@ -114,11 +117,11 @@ def test_a_shell(sample_lab: tuple[Lab, list[Said]]) -> None:
     """Names with blanks, quotation marks and stars; links lead to threads; nothing is listed or walked into."""
     lab, _ = sample_lab
     mount = lab.mountpoint
-    assert run('ls "search/echo p2"', mount) == b"001-2026-11-29-p1\nhits.jsonl\n"
+    assert run('ls "search/echo p2"', mount) == b"2026-11-29T21-31-56_p1\nhits.jsonl\n"
     assert run("ls 'search/\"echo p2\" kind:call'", mount) == run('ls "search/echo p2"', mount)
-    assert run("ls search/apply_patc*", mount) == b"001-2026-11-29-List-the-files\nhits.jsonl\n"
-    assert json.loads(run("cat search/apply_patch/001-*/thread.json", mount))["preview"] == "List the files"
-    assert run("ls 'search/cwd:%2Frepo%2fsub'", mount) == b"001-2026-11-29-one\nhits.jsonl\n"
+    assert run("ls search/apply_patc*", mount) == b"2026-11-29T21-38-25_List_the_files\nhits.jsonl\n"
+    assert json.loads(run("cat search/apply_patch/*/thread.json", mount))["preview"] == "List the files"
+    assert run("ls 'search/cwd:%2Frepo%2fsub'", mount) == b"2026-11-29T21-31-39_one\nhits.jsonl\n"
     assert run("cat search/nowhere/hits.jsonl; ls search/nowhere", mount) == b"hits.jsonl\n"
     assert run("find search | sort", mount) == b"search\nsearch/README.md\nsearch/problems.jsonl\n"
     assert run("stat -c %F search 'search/echo'", mount) == b"directory\ndirectory\n"
@@ -126,6 +129,45 @@ def test_a_shell(sample_lab: tuple[Lab, list[Said]]) -> None:
     command = f"rolloutfs search --store {lab.sample.root} --json -n 1 echo"
     told = run(command, mount, PATH=f"{Path(os.sys.executable).parent}:{os.environ['PATH']}")  # type: ignore[attr-defined]
     assert json.loads(told) == first
+
+
+def moment(time: str) -> float:
+    """What a hit says, as Unix seconds."""
+    return datetime.fromisoformat(time).timestamp()
+
+
+def meant(store: ThreadStore, name: str) -> list[str]:
+    """The thread that a name means, or beginnings of those that it may mean."""
+    try:
+        return [find(store, name)]
+    except UnnamedError as refused:
+        return [line.split()[0] for line in refused.message.splitlines()[1:]]
+
+
+def test_links_as_in_recent(sample_lab: tuple[Lab, list[Said]], tmp_path: Path) -> None:
+    """A thread of a person is called the same below search/ as in recent/, but for what tells it from others there; the
+    time of a link is that of its newest hit; and commands take each name, also those of agents, for its thread.
+    """
+    lab, _ = sample_lab
+    recent = {os.readlink(link).rpartition("/")[2]: link.name for link in (lab.mountpoint / "recent").iterdir()}
+    store = ThreadStore(str(lab.sample.root), Spool(str(tmp_path / "spool")))
+    store.refresh()
+    agents = 0
+    for query in ("p1", "apply_patch", "hello", "kind:user"):
+        newest: dict[str, str] = {}
+        for hit in hits(lab, query):
+            newest.setdefault(hit["thread_id"], hit["time"])
+        folder = lab.mountpoint / "search" / query
+        links = {name: os.readlink(folder / name).rpartition("/")[2] for name in os.listdir(folder) if name[0] == "2"}
+        assert list(links.values()) == list(newest)
+        for name, thread in links.items():
+            stem = name.removesuffix(f"-{thread[-8:]}")
+            agents += store.is_agent(thread)
+            assert thread not in recent or recent[thread].removesuffix(f"-{thread[-8:]}") == stem
+            assert (folder / name).lstat().st_mtime_ns // 1_000_000 == round(moment(newest[thread]) * 1000)
+            assert any(thread.startswith(one) for one in meant(store, name)), name
+            assert stem == name or meant(store, name) == [thread]
+    assert agents
 
 
 @pytest.mark.parametrize(
@@ -170,10 +212,10 @@ def test_a_misspelt_filter(sample_lab: tuple[Lab, list[Said]]) -> None:
 
 def test_hostile_words(lab: Lab) -> None:
     """What was said can't get into the name of a link as it is, nor out of its line in hits.jsonl."""
-    lab.sample.add(1, f"needle {HOSTILE} ../../etc")
+    say(lab.sample, lab.sample.add(1, f"needle {HOSTILE}"), f"/../ {HOSTILE} ../../etc")
     lab.mount()
     (link,) = [name for name in whole(lab, "needle") if name != "hits.jsonl"]
-    assert link.startswith("001-2026-11-29")
+    assert link.startswith("2026-11-29T21-00-00_")
     assert_harmless(link)
     assert_harmless((lab.mountpoint / "search/needle/hits.jsonl").read_text())
     assert [hit["thread_id"] for hit in hits(lab, "needle")] == found(lab, "needle")
@@ -330,7 +372,7 @@ def test_days_of_the_zone(zone: str, day: int, other: int, lab: Lab) -> None:
     log.write_bytes(re.sub(rb"2026-11-29T21:..:..\.[0-9]*Z?", LATE.encode(), log.read_bytes()))
     lab.mount("--zone", zone, TZ="Pacific/Kiritimati")
     (link,) = [name for name in whole(lab, f"needle since:2026-11-{day} until:2026-11-{day}") if name[0].isdigit()]
-    assert link == f"001-2026-11-{day}"
+    assert link.startswith(f"2026-11-{day}T")
     assert whole(lab, f"needle since:2026-11-{other} until:2026-11-{other}") == ["hits.jsonl"]
 
 

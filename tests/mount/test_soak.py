@@ -175,13 +175,17 @@ class Soak:
         with self.reads.alone(), self.changes.alone():
             for reader in self.readers:
                 reader.let_go()
-            self.rests.append(vitals(self.server, self.report))
+            self.rests.append(vitals(self.server, self.report, self._born()))
             print(f"{time.monotonic() - self.begun:.0f} s: {self.rests[-1]}", flush=True)
             assert_at_rest(self.rests[-1])
             listed = self.comparer.everything()
             assert listed == self.writers.existing()
             for reader in self.readers:
                 assert reader.strange <= self.writers.ever
+
+    def _born(self) -> int:
+        """How many rollouts there ever were."""
+        return len(self.writers.ever) + self.writers.done["revert"] + self.writers.done["compress"]
 
     def turns_of_codex(self) -> int:
         """How many turns the real one has run."""

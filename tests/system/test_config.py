@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutfs import config, zones
+from rolloutfs import config, mount, zones
 from rolloutfs import options as mount_options
 from rolloutfs.cli import mount_command
 from rolloutfs.config import MountSettings
@@ -17,7 +17,7 @@ from tests.mount.conftest import Lab
 
 README = Path(__file__).parents[2] / "README.md"
 NAMES = [field.name for field in fields(MountSettings)]
-FLAGS = [field.name for field in fields(MountSettings) if isinstance(field.default, bool)]
+FLAGS = [field.name for field in fields(MountSettings) if not isinstance(field.default, str)]
 WORDS = {True: "true", False: "no", None: ""}
 
 
@@ -92,7 +92,19 @@ def test_the_readme_has_every_setting(name: str) -> None:
     flags = {option for parameter in mount_command.params if parameter.name == name for option in parameter.opts}
     (line,) = [line for line in README.read_text().split("\n") if f"| `ROLLOUTFS_{name.upper()}` | `{name}` |" in line]
     assert max(flags, key=len) in line
-    assert line.lower().endswith(f"| `{str(getattr(MountSettings(), name)).lower()}` |")
+    otherwise = getattr(MountSettings(), name)
+    told = "`true`, of a read-only mount `false`" if otherwise is None else f"`{str(otherwise).lower()}`"
+    assert line.lower().endswith(f"| {told} |")
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("said", [None, False, True])
+def test_xattrs_follow_what_can_be_written(read_only: bool, said: bool | None) -> None:
+    """Unless something is said of them."""
+    settings = config.MountSettings(read_only=read_only, xattrs=said)
+    assert mount.Request.of("/store", "/place", settings).xattrs is (not read_only if said is None else said)
+    assert mount_options.parse(["ro,noxattrs", "xattrs"]).xattrs is True
+    assert mount_options.parse(["xattrs,noxattrs"]).xattrs is False
 
 
 def test_a_variable_that_is_wrong(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

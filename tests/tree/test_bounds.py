@@ -362,7 +362,7 @@ def test_what_is_known_of_threads_that_have_gone(sample: SampleStore, tmp_path: 
     assert store._neighbours._roots == {}
     sample.path(threads[0]).unlink()
     assert store.refresh() == {threads[0]}
-    assert set(store._times) == set(threads[1:])
+    assert set(store._times._known) == set(threads[1:])
 
 
 def test_a_file_under_another_number_is_told_of_changes(sample: SampleStore, plant: Plant) -> None:

@@ -198,6 +198,27 @@ async def test_content_that_is_replaced_again_within_a_second(sample: SampleStor
         planted.contents.release(handle)
 
 
+async def test_content_that_is_replaced_again_while_a_path_is_walked_slowly(sample: SampleStore, plant: Plant) -> None:
+    """The kernel walks a second time and not a third: the program gets what was there after it began, and no error."""
+    thread = sample.add(1, "hello", "world")
+    planted = plant()
+    path = f"threads/{thread}/rollouts/{sample.path(thread).name}"
+    held = [await planted.open(path)]
+    sample.replace(thread, "first")
+    with pytest.raises(OSError, match="replaced"):
+        await planted.open(path)
+    node = planted.walk(path)
+    ino, second = planted.contents.inode(node), sample.path(thread).read_bytes()
+    held.append((await planted.contents.open(ino, node, 2, lambda ino: None))[0])
+    sample.replace(thread, "second")
+    await trio.sleep(1.5)
+    held.append((await planted.contents.open(ino, node, 1, lambda ino: None))[0])
+    assert planted.contents.read(held[-1], 0, 1 << 20) == second
+    assert await planted.read(path) == sample.path(thread).read_bytes()
+    for handle in held:
+        planted.contents.release(handle)
+
+
 async def test_pages_go_before_a_greater_size_is_told(sample: SampleStore, plant: Plant) -> None:
     """What is read while they go has the new end already; who asks meanwhile waits, and is told once they are gone."""
     thread, planted, node, handle = await held(sample, plant)
@@ -212,7 +233,7 @@ async def test_pages_go_before_a_greater_size_is_told(sample: SampleStore, plant
     async def ask() -> None:
         told.append((await planted.contents.measure(node.ino, node)).size)
 
-    planted.contents.drop_through(drop)
+    planted.contents.growth.drop_pages = drop
     sample.append(thread, "more")
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
@@ -231,6 +252,48 @@ async def test_pages_go_before_a_greater_size_is_told(sample: SampleStore, plant
     assert told == [len(after)] * 2
     assert not planted.contents.is_passing(node.ino)
     planted.contents.release(handle)
+
+
+@pytest.mark.parametrize("when", ["before", "while open", "while others had it open"])
+async def test_the_kernel_is_given_the_end_of_what_it_may_have_forgotten(
+    sample: SampleStore, plant: Plant, when: str
+) -> None:
+    """Once for each size, whenever there was a notification. The file stays open while that is done, though everybody
+    closes it.
+    """
+    thread = sample.add(1, *("x" * 1000 for _ in range(9)))
+    planted = plant()
+    path = f"threads/{thread}/effective_history.jsonl"
+    node = planted.walk(path)
+    put: list[tuple[int, int, bytes]] = []
+
+    async def put_page(ino: int, offset: int, content: bytes) -> None:
+        put.append((ino, offset, content))
+        if len(put) == 2:
+            planted.contents.release(handle)
+            assert planted.contents.is_open(ino)
+
+    planted.contents.growth.put_page = put_page
+    if when == "before":
+        planted.contents.disturb(node.ino)
+    handle = await planted.open(path)
+    if when == "while others had it open":
+        planted.contents.disturb(node.ino)
+        planted.contents.release(handle)
+        handle = await planted.open(path)
+    if when == "while open":
+        assert planted.contents.is_settled(node.ino)
+        planted.contents.disturb(node.ino)
+    content = planted.contents.read(handle, 0, 1 << 20)
+    start = len(content) // 4096 * 4096
+    for _ in range(2):
+        assert (await planted.contents.measure(node.ino, node)).size == len(content)
+        assert put == [(node.ino, start, content[start:])]
+        planted.contents.disturb(node.ino)
+    sample.append(thread, "more")
+    size = (await planted.contents.measure(node.ino, node)).size
+    assert put[1][1] + len(put[1][2]) == size > len(content)
+    assert not planted.contents.is_open(node.ino)
 
 
 async def test_a_version_that_took_long_does_not_freeze_what_is_newer(

@@ -66,7 +66,7 @@ def test_whole_answers(find: Finder) -> None:
     """Nothing is said to lack where nothing lacks."""
     found = find("needle")
     assert (len(found.links), found.hits.count(b"\n"), found.incomplete) == (5, 10, None)
-    assert [name[:4] for name, _ in found.links] == ["001-", "002-", "003-", "004-", "005-"]
+    assert [name for name, _ in found.links] == [f"2026-11-29T21-00-00-{number:08x}" for number in (4, 3, 2, 1, 0)]
 
 
 def test_a_misspelt_filter(find: Finder, sample: SampleStore) -> None:
@@ -143,15 +143,15 @@ def test_a_damaged_index(find: Finder) -> None:
 
 
 def test_names_of_links(find: Finder, sample: SampleStore) -> None:
-    """They begin with a number and a day; what a thread is called follows, without anything that a shell would mind."""
+    """They are those of recent/: when the thread began, and what it is called, without what a shell would mind."""
     for number, words in enumerate(("/etc/../x $(rm) 'a' \"b\"\n", "中文 – ünï", "-" * 50, "w" * 300)):
         say(sample, sample.add(20 + number, f"pin{number}"), words)
     names = [find(f"pin{number}").links[0][0] for number in range(4)]
     assert names == [
-        "001-2026-11-29-etc-x-rm-a-b",
-        "001-2026-11-29-中文-ünï",
-        "001-2026-11-29",
-        f"001-2026-11-29-{'w' * 40}",
+        "2026-11-29T21-00-00_etc_.._x_rm_a_b",
+        "2026-11-29T21-00-00_中文_–_ünï",
+        "2026-11-29T21-00-00",
+        f"2026-11-29T21-00-00_{'w' * 48}",
     ]
 
 
@@ -159,7 +159,7 @@ def test_names_of_links(find: Finder, sample: SampleStore) -> None:
 def test_the_examples_of_the_readme(example: str) -> None:
     """Every query that the README of search/ shows is understood."""
     name = example.partition("search/")[2]
-    name = name.partition("/")[0] if "/hits" in name or "/001" in name else name.partition("   ")[0]
+    name = name.partition("/")[0] if "/hits" in name or "/*" in name else name.partition("   ")[0]
     findings.parse(name.rstrip("'").removesuffix('"') if example.strip().startswith('ls "') else name.rstrip("'"))
 
 

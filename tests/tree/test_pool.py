@@ -66,6 +66,32 @@ async def test_the_same_job_is_done_once_for_all_who_wait(autojump_clock: Any) -
     assert context.jobs == 3
 
 
+@pytest.mark.parametrize("lasts", [True, False])
+async def test_a_job_that_began_before_is_only_for_who_can_use_it(autojump_clock: Any, lasts: bool) -> None:
+    """A log that has grown while one was projected: who asked after that gets what is made later, all of them the same
+    and once. Nothing is made twice of a log that is as it was.
+    """
+    context = FakeContext()
+    pool = pool_of(context)
+    results: list[tuple[int, int]] = []
+
+    async def ask(name: int) -> None:
+        value = await pool.run(answer, 1, holds=lambda _value: lasts)
+        results.append((name, value))
+
+    async with trio.open_nursery() as nursery:
+        for name in range(4):
+            nursery.start_soon(ask, name)
+            await trio.testing.wait_all_tasks_blocked()
+        first, context.release = context.release, trio.Event()
+        first.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [name for name, _ in results] == ([0, 1, 2, 3] if lasts else [0])
+        context.release.set()
+    assert sorted(results) == [(name, 2) for name in range(4)]
+    assert context.jobs == (1 if lasts else 2)
+
+
 async def test_errors_keep_their_errno() -> None:
     """What the library or the system said reaches the request."""
     context = FakeContext()

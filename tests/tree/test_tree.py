@@ -49,7 +49,9 @@ def test_the_tree_has_the_names_of_the_design(sample: SampleStore, plant: Plant)
     views = [view.value for view in View if view not in (View.LINEAGE, View.DROPPED, View.DROPPED_TURNS)]
     assert planted.names(f"threads/{thread}") == [*views, "lineage", "rollouts", "turns"]
     for view in (View.DROPPED, View.DROPPED_TURNS):
-        assert planted.walk(f"threads/{thread}/{view.value}").view is view
+        with pytest.raises(KeyError):
+            planted.walk(f"threads/{thread}/{view.value}")
+    assert planted.walk(".mount.json").kind is Kind.MOUNT
     assert planted.names(f"threads/{thread}/lineage") == ["lineage.json", "forks", "agents"]
     assert planted.names(f"threads/{thread}/rollouts") == ["current", sample.path(thread).name]
     assert planted.names("store") == [*(view.value for view in StoreView), "sessions", "session_index.jsonl"]
