@@ -166,6 +166,27 @@ def test_paths_elsewhere(lab: Lab, ask: Ask, tmp_path: Path) -> None:
     assert completed(lab.sample.root, f"{lab.mountpoint}/rec") == [f"{lab.mountpoint}/rec"]  # for the shell to complete
 
 
+def test_words_in_the_folder_of_a_thread(lab: Lab, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name, first words or a slip mean there what they mean elsewhere, never the thread in whose folder this is."""
+    here, named, said = (lab.sample.add(number) for number in (1, 2, 3))
+    call(lab.sample, named, "notes a/b")
+    say(lab.sample, here, "hello")
+    say(lab.sample, said, "fix the bug " * 40)
+    lab.mount()
+    with monkeypatch.context() as inside:
+        for folder in (lab.thread(here), lab.thread(here) / "lineage", lab.mountpoint / "threads"):
+            inside.chdir(folder)
+            for word, meant in (("notes a/b", named), ("fix the bug", said), ("fix the bug " * 20, said)):
+                assert ask("path", word).out == f"{lab.thread(meant)}\n"
+                assert ask("fork", "--dry-run", word, "latest").objects[0]["source_thread_id"] == meant
+            for word in ("nobody", "./nobody", "thread.json/nobody", "notes a"):
+                assert "There is no thread" in ask("revert", word, "before", "1", code=8).err
+                assert "There is no thread" in ask("path", word, code=8).err
+        inside.chdir(lab.thread(here))
+        for word in (".", "turns", "thread.json", "lineage/forks", f"../{here}"):
+            assert ask("path", word).out == f"{lab.thread(here)}\n"
+
+
 def test_a_read_only_mount(lab: Lab, ask: Ask) -> None:
     """What is meant by a path into one is not changed, unless its store is given; it may be looked at."""
     thread = lab.sample.add(1, "one")
