@@ -18,7 +18,7 @@ from pathlib import Path
 from rolloutfs import checks, mounttable, sample
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.harmless import json_line
-from rolloutfs.invocation import default_store, own_command
+from rolloutfs.invocation import default_store, own_command, where_shells_must_look
 from rolloutfs.wording import shell_word
 
 _STORE = "codex-home"
@@ -157,6 +157,10 @@ def _told(place: Place) -> Iterator[str]:
     yield ""
     yield "It is a copy of a sample store, yours to change. Worth trying:"
     yield ""
+    folder = where_shells_must_look()
+    if folder is not None:
+        yield "  # The command is not where your shell looks"
+        yield f'  PATH={shell_word(folder)}:"$PATH"'
     yield f"  cd {shell_word(str(place.mountpoint))}"
     for about, command in sample.TOUR:
         yield f"  # {about}"

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,12 @@ def own_command() -> list[str]:
     """What starts this installation: the script beside the interpreter, else the package."""
     script = os.path.join(os.path.dirname(os.path.abspath(sys.executable)), "rolloutfs")
     return [script] if os.access(script, os.X_OK) else [os.path.abspath(sys.executable), "-P", "-m", "rolloutfs"]
+
+
+def where_shells_must_look() -> str | None:
+    """The folder of our script; None where shells find a command of that name, or there is no script."""
+    command = own_command()
+    return None if len(command) > 1 or shutil.which("rolloutfs") is not None else os.path.dirname(command[0])
 
 
 def finish(run: Callable[[], None]) -> None:

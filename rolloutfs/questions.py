@@ -87,9 +87,9 @@ Examples:
   rolloutfs ls --archived
   rolloutfs ls --json -n 1 | jq -r .thread_id
 
-LAST is the time of the last record; WHERE the branch, or the folder where there is none; NAME the thread's name, or
-its first words; other commands take either for THREAD. Output that goes elsewhere than to a terminal is not cut to its
-width.
+LAST is the time of the last record, of a compressed log that of its file; WHERE the branch, or the folder where there
+is none; NAME the thread's name, or its first words; other commands take either for THREAD. Output that goes elsewhere
+than to a terminal is not cut to its width.
 
 Exit codes: 0 done; 3 there is no store.
 """
@@ -204,7 +204,7 @@ the oldest that answers is taken. With --mountpoint alone STORE is what is mount
 that mount.
 
 Exit codes: 0 done; 3 there is no store; 4 nothing is mounted there, or it doesn't answer; 8 there is no such thread,
-or several.
+or several, or no mount shows the store.
 """
 
 
@@ -291,9 +291,9 @@ Examples:
   rolloutfs tree 01a22938
   rolloutfs tree --json | jq -c 'select(.how == "fork")'
 
-Archived threads are marked and dimmed. "after turn 3" is the last turn that a fork has in common with what it was made
-from. --json has an object for each thread, with the same members as in ls where they mean the same; "above" is the
-thread that it came from.
+Archived threads are marked and dimmed. "after turn 3": the fork took over turns up to that one, by its own count; what
+it was made from may have been reverted since. --json has an object for each thread, with the same members as in ls
+where they mean the same; "above" is the thread that it came from.
 
 Exit codes: 0 done; 3 there is no store; 8 there is no such thread, or several.
 """
@@ -323,8 +323,10 @@ _COMPLETION = """\
 Examples:
   d=~/.local/share/bash-completion/completions
   mkdir -p $d && rolloutfs completion bash > $d/rolloutfs
-  rolloutfs completion zsh > ~/.zfunc/_rolloutfs
+  mkdir -p ~/.zfunc && rolloutfs completion zsh > ~/.zfunc/_rolloutfs
   rolloutfs completion fish > ~/.config/fish/completions/rolloutfs.fish
+
+zsh looks there when ~/.zshrc says, before compinit: fpath+=~/.zfunc
 
 Exit codes: 0 done; 2 there is no such shell.
 """

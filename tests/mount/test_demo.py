@@ -64,11 +64,35 @@ def shell(lab: Lab, command: str, cwd: Path) -> subprocess.CompletedProcess[str]
     )
 
 
+def found(folder: Path) -> str:
+    """A PATH on which there is a command of that name."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "rolloutfs").symlink_to(Path(sys.executable).with_name("rolloutfs"))
+    return f"{folder / 'bin'}:{os.environ['PATH']}"
+
+
+def test_where_shells_do_not_find_it(lab: Lab) -> None:
+    """It says first what makes a shell find the command, and then the rest can be typed."""
+    bare = ":".join(one for one in os.environ["PATH"].split(":") if not Path(one, "rolloutfs").exists())
+    lab.mountpoint = lab.folder / "demo" / "threads"
+    said = lab.run("demo", lab.folder / "demo", PATH=bare).stdout
+    typed = [line[2:] for line in said.splitlines() if line.startswith("  ") and not line.startswith("  #")]
+    assert typed[:2] == [f'PATH={Path(sys.executable).parent}:"$PATH"', f"cd {lab.mountpoint}"]
+    script = "\n".join((*typed[:2], *typed[-2:]))
+    environment = {**lab.environment, "PATH": bare}
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "p1" in done.stdout
+    assert not (lab.folder / "demo").exists()
+
+
 def test_what_it_says_can_be_typed(lab: Lab) -> None:
     """Every command that it prints does something, in order, and the last one leaves neither a folder nor an index."""
     folder = lab.folder / "a demo"
     lab.mountpoint = folder / "threads"
-    said = lab.run("demo", folder).stdout
+    said = lab.run("demo", folder, PATH=found(lab.folder)).stdout
     typed = [line[2:] for line in said.splitlines() if line.startswith("  ") and not line.startswith("  #")]
     assert len(typed) == len(sample.TOUR) + 3
     assert typed[0] == f"cd '{lab.mountpoint}'"
