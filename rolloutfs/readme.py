@@ -84,6 +84,10 @@ mount with --no-xattrs has none of these, nor has one with --read-only that wasn
 
 A derived file that can't be given truthfully answers "Input/output error"; `problems.jsonl` beside it says why.
 
+tail -f follows effective_history.jsonl, model_input.jsonl, full_history.jsonl, the files in rollouts/ and
+operations.jsonl, which gain lines at their end. transcript.md, turns.jsonl and the rest are made anew: an open one
+stays as it was, and tail -f of it prints no more. Look again: watch tail transcript.md
+
 """
 
 _PLACES = """\

@@ -293,6 +293,24 @@ def test_tail_prints_every_line_once_and_whole(lab: Lab, flag: str) -> None:
         assert {log.complaints, current.complaints, items.complaints} == {""}
 
 
+def test_what_tail_follows(lab: Lab) -> None:
+    """As the documents say: files that gain lines; one that is made anew stays, in a handle, as it was."""
+    thread = lab.sample.add(1, "hello")
+    lab.mount()
+    folder = lab.thread(thread)
+    names = ("effective_history.jsonl", "model_input.jsonl", "full_history.jsonl", "rollouts/current")
+    with ExitStack() as stack:
+        gaining = [stack.enter_context(following(folder / name, "-f", lab.folder)) for name in names]
+        transcript = stack.enter_context(following(folder / "transcript.md", "-f", lab.folder))
+        until(lambda: all(b"hello" in one.seen for one in (*gaining, transcript)), "tail has what is there")
+        before = transcript.seen
+        lab.sample.append(thread, "more of it")
+        until(lambda: all(b"more of it" in one.seen for one in gaining), "tail prints what came")
+        until(lambda: b"more of it" in content(folder / "transcript.md"), "it is in the file")
+        transcript.wait()
+        assert transcript.seen == before
+
+
 @pytest.mark.parametrize(
     "name", ["tools.paginated", "compact_manual.paginated", "compact_last.legacy", "steer.paginated"]
 )
