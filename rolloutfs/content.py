@@ -310,7 +310,10 @@ class Contents:
             return None
         mark = Derived.outlined(outline).mark
         pinned = self._packs.reader(ino, mark)
-        if pinned is None or pinned.size != outline.size:
+        if pinned is None:
+            return None
+        if pinned.size != outline.size:
+            pinned.close()
             return None
         self._versions.keep_only(ino, mark)
         state = self._opening(ino, Open(pinned, time.monotonic()))

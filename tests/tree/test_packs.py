@@ -201,6 +201,20 @@ async def test_it_follows_growth(sample: SampleStore, indexed: Callable[[], Inde
     assert tree.read(thread, "effective_history.jsonl") == after
 
 
+def test_what_was_told_of_another_row(sample: SampleStore, indexed: Callable[[], Indexed]) -> None:
+    """A file whose size isn't that in the row is opened otherwise, and the log is pinned no longer than that."""
+    thread = sample.add(1, "hello", "more")
+    tree = indexed()
+    wanted = tree.read(thread, "transcript.md")
+    told = dict(tree.contents._outlines.told(thread) or {})
+    assert told
+    told[View.TRANSCRIPT] = told[View.TRANSCRIPT]._replace(size=len(wanted) + 1)
+    tree.contents._outlines._outlined.put(thread, told)
+    node = tree.planted.walk(f"threads/{thread}/transcript.md")
+    assert tree.contents._open_packed(node.ino, node, 1, lambda ino: None) is None
+    assert sum(file.pins for file in tree.contents._fds._files.values()) == 0
+
+
 def test_a_log_that_was_written_anew_is_noticed(sample: SampleStore, indexed: Callable[[], Indexed]) -> None:
     """It has been guarded since the file was opened: other bytes in the same place are an error."""
     thread = sample.add(1, "hello", "more")
