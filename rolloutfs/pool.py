@@ -7,6 +7,7 @@ the mount ends, jobs that still run are cut off, which kills their workers: an u
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -73,9 +74,10 @@ class Pool:
         job = self._jobs.get(key)
         if job is not None:
             await job.done.wait()
-            value = cast("worker.Answer[R]", job.answer).unwrap()
-            if holds(value):
-                return value
+            with contextlib.suppress(KeyError, OSError):  # so may an error
+                value = cast("worker.Answer[R]", job.answer).unwrap()
+                if holds(value):
+                    return value
             job = self._jobs.get(key)
         if job is not None:
             await job.done.wait()
