@@ -7,7 +7,6 @@ the mount ends, jobs that still run are cut off, which kills their workers: an u
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
@@ -74,10 +73,9 @@ class Pool:
         job = self._jobs.get(key)
         if job is not None:
             await job.done.wait()
-            with contextlib.suppress(KeyError, OSError):  # so may an error
-                value = cast("worker.Answer[R]", job.answer).unwrap()
-                if holds(value):
-                    return value
+            value = cast("worker.Answer[R]", job.answer).unwrap()
+            if holds(value):
+                return value
             job = self._jobs.get(key)
         if job is not None:
             await job.done.wait()

@@ -92,32 +92,6 @@ async def test_a_job_that_began_before_is_only_for_who_can_use_it(autojump_clock
     assert context.jobs == (1 if lasts else 2)
 
 
-async def test_an_error_is_only_for_who_asked_before_it(autojump_clock: Any) -> None:
-    """A log that was replaced while one was projected: who asked after that doesn't get the error of the old one."""
-    context = FakeContext()
-    context.error = trio_parallel.BrokenWorkerError("died")
-    pool = pool_of(context)
-    results: list[int | None] = []
-
-    async def ask() -> None:
-        try:
-            results.append(await pool.run(answer, 1))
-        except OSError as error:
-            results.append(error.errno)
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(3):
-            nursery.start_soon(ask)
-            await trio.testing.wait_all_tasks_blocked()
-        first, context.release = context.release, trio.Event()
-        first.set()
-        await trio.testing.wait_all_tasks_blocked()
-        context.error = None
-        context.release.set()
-    assert results == [errno.EIO, 2, 2]
-    assert context.jobs == 2
-
-
 async def test_errors_keep_their_errno() -> None:
     """What the library or the system said reaches the request."""
     context = FakeContext()
