@@ -38,10 +38,10 @@ PER_WORKER = 6
 #: Those of a serving process for itself: standard ones, /dev/fuse, inotify, epoll, signals, a folder or two.
 DESCRIPTORS = 30
 
-#: Run in the server: tells what it holds when it gets SIGUSR2. The kernel is told to keep everything for an hour, so
-#: that nothing but an invalidation makes it ask again in time.
+#: Run in the server: tells what it holds when it gets SIGUSR2, and at SIGRTMIN where all its tasks and threads are. The
+#: kernel is told to keep everything for an hour, so that nothing but an invalidation makes it ask again in time.
 PATCH = """
-import gc, json, os, signal, sys
+import faulthandler, gc, json, os, signal, sys, trio
 from rolloutfs import freshness, guarding, operations
 freshness.LIVE = freshness.QUIET
 found = []
@@ -79,6 +79,19 @@ def report(*_):
         }}, file)
     os.rename({report!r} + ".new", {report!r})
 signal.signal(signal.SIGUSR2, report)
+def tell(*_):
+    with open({report!r} + ".stacks.new", "w") as file:
+        todo = [trio.lowlevel.current_root_task()]
+        for task in todo:
+            print(task.name, file=file)
+            for frame, line in task.iter_await_frames():
+                print("   ", frame.f_code.co_filename, line, frame.f_code.co_name, file=file)
+            for nursery in task.child_nurseries:
+                todo.extend(nursery.child_tasks)
+        file.flush()
+        faulthandler.dump_traceback(file, all_threads=True)
+    os.rename({report!r} + ".stacks.new", {report!r} + ".stacks")
+signal.signal(signal.SIGRTMIN, tell)
 """
 
 
@@ -136,6 +149,16 @@ def vitals(server: subprocess.Popen[bytes], report: Path, born: int) -> Vitals:
         workers=len(below),
         largest=max(map(_resident, below), default=0),
     )
+
+
+def whereabouts(server: subprocess.Popen[bytes], report: Path) -> str:
+    """Where the tasks and threads of a server are now, for who finds that something takes too long."""
+    told = report.with_name(report.name + ".stacks")
+    told.unlink(missing_ok=True)
+    os.kill(server.pid, signal.SIGRTMIN)
+    until(told.exists, "the server tells where it is")
+    below = [f"{pid}: {Path(f'/proc/{pid}/wchan').read_text()}" for pid in children(server.pid)]
+    return "\n".join((told.read_text(), *below))
 
 
 def assert_at_rest(now: Vitals) -> None:

@@ -23,7 +23,7 @@ from tests.interop.model_server import ModelServer, Rule
 from tests.mount.conftest import Lab, until
 from tests.mount.control_lab import stock
 from tests.mount.soak_readers import FILES, Comparer, Library, Reader, Verdict
-from tests.mount.soak_vitals import PATCH, Vitals, assert_at_rest, assert_no_growth, is_watched, vitals
+from tests.mount.soak_vitals import PATCH, Vitals, assert_at_rest, assert_no_growth, is_watched, vitals, whereabouts
 from tests.mount.soak_writers import Gate, Writers
 
 SECONDS = float(os.environ.get("ROLLOUTFS_SOAK") or 20)
@@ -41,6 +41,7 @@ _CODEX_THREADS = 4
 _RESTS = 3  # the first is when the mount is warm
 _CHANGES = {"grow", "begin", "fork", "revert", "compact", "compress", "archive"}
 _NAMES = 64  # that a thread has below threads/ and store/, with all its generations and the links of others
+_SLOW = 60.0  # seconds of one look at a thread, upon which it is told what the server does; after LIMIT it fails
 _PATIENCE = 300.0  # seconds beyond the time that was asked for
 
 
@@ -139,7 +140,7 @@ class Soak:
         self.server = lab.mount(patch=PATCH.format(report=str(self.report)))
         until(lambda: is_watched(self.server, self.report), "the store is watched")
         root = lab.sample.root
-        self.changes, self.reads = Gate(), Gate()
+        self.changes, self.reads, self.telling = Gate(), Gate(), threading.Lock()
         self.writers = Writers(root, lab.mountpoint, self.changes, lab.folder / "tapes")
         self.comparer = Comparer(lab.mountpoint, Library(root, lab.folder / "spool-c"))
         self.readers = [
@@ -161,7 +162,16 @@ class Soak:
 
     def _visit(self, reader: Reader, chance: random.Random) -> None:
         with self.reads.together():
-            reader.visit(chance)
+            slow = threading.Timer(_SLOW, self._tell)
+            slow.start()
+            try:
+                reader.visit(chance)
+            finally:
+                slow.cancel()
+
+    def _tell(self) -> None:
+        with self.telling:
+            print(f"A look takes more than {_SLOW:.0f} s:\n{whereabouts(self.server, self.report)}", flush=True)
 
     def _compare(self, chance: random.Random) -> None:
         """Some files, and all names, while nobody writes; readers go on."""
