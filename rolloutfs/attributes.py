@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from threadstore.errors import StoreError
-from threadstore.projection import SELECTION, View
+from threadstore.projection import SELECTION
 from threadstore.store import Links
 
 from rolloutfs import freshness, readme
@@ -27,7 +27,7 @@ from rolloutfs.nodes import FOLDERS as TREE_FOLDERS
 from rolloutfs.nodes import LINKS, TURN_FOLDERS, Kind, Node
 from rolloutfs.readers import Derived, Plain, Version
 from rolloutfs.shelves import SHELVES, Shelves
-from rolloutfs.slots import VIEW_SLOTS
+from rolloutfs.slots import OF_REVERTS, VIEW_SLOTS
 from rolloutfs.storefiles import FOLDERS, StoreFiles
 from rolloutfs.told import Announced
 from rolloutfs.tree import Tree
@@ -53,7 +53,7 @@ _UNTOLD = frozenset(
     | _ASKED
     | _SHELVED
 )
-_OF_REVERTS = frozenset({View.DROPPED, View.DROPPED_TURNS})  # whose names go with the second rollout
+_OF_REVERTS = frozenset(VIEW_SLOTS[slot] for slot in OF_REVERTS)  # whose names go with the second rollout
 _SUBFOLDERS = {Kind.ROOT: 3 + len(SHELVES), Kind.THREAD: 2, Kind.LINEAGE: 2}
 
 

@@ -57,11 +57,6 @@ class Threads(Mapping[str, tuple[RolloutFile, ...]]):
         self._last = thread_id, rollouts
         return rollouts
 
-    def single(self, thread_id: str) -> str | None:
-        """The path of a thread's only rollout, which has its id; None when there are others."""
-        found = self._found.get(thread_id)
-        return found if isinstance(found, str) else None
-
     def __contains__(self, thread_id: object) -> bool:
         return thread_id in self._found
 

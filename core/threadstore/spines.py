@@ -60,15 +60,11 @@ def spines(store: ThreadStore, thread_ids: Sequence[str], *, whole: bool) -> lis
 
 def _spine(store: ThreadStore, thread_id: str, kept: Kept | None, *, whole: bool) -> Spine | None:
     try:
-        if kept is not None:
-            began_ns = kept.began_ns
-            if began_ns is not None and store.is_single(thread_id, kept.made_from):
-                return _of_kept(store, kept, began_ns)
-            if store.is_made_from(thread_id, kept.made_from):
-                rollouts = store.rollouts(thread_id)
-                if began_ns is None or len(rollouts) > 1:  # of which one may have come or gone since
-                    began_ns = began(store.created(thread_id) or kept.created, rollouts)
-                return _of_kept(store, kept, began_ns)
+        if kept is not None and store.is_made_from(thread_id, kept.made_from):
+            rollouts, began_ns = store.rollouts(thread_id), kept.began_ns
+            if began_ns is None or len(rollouts) > 1:  # of which one may have come or gone since
+                began_ns = began(store.created(thread_id) or kept.created, rollouts)
+            return _of_kept(store, kept, began_ns)
         file = store.status(store.head(thread_id))
         now = _Now(file, store.times(thread_id).mtime_ns, None, None)
         opening = store.opening(thread_id)

@@ -171,16 +171,6 @@ class ThreadStore:
         """True while the thread's head is the first of these files, and each of them as it was."""
         return self._heads.is_made_from(thread_id, basis)
 
-    def is_single(self, thread_id: str, basis: tuple[Basis, ...]) -> bool:
-        """True when a thread's only rollout is the only one of these files, and as it was: `is_made_from` of most
-        threads, in a quarter of the time. Raises OSError.
-        """
-        return (
-            len(basis) == 1
-            and self._catalog.threads.single(thread_id) == basis[0][0]
-            and self._states.basis(basis[0][0]) == basis[0]
-        )
-
     # Derived files
 
     def project(self, thread_id: str, view: View) -> Projection:
