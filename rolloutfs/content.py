@@ -467,6 +467,10 @@ class Contents:
         self._told.disturb()
         self._packs.disturb()
 
+    def close_deleted(self) -> None:
+        """Files may have gone from the store: don't keep those open that nobody reads."""
+        self._fds.close_deleted()
+
     def forget(self, thread: str) -> None:
         """Make everything about a thread anew when it is asked for."""
         self._versions.forget(thread)

@@ -53,13 +53,35 @@ class OpenFiles:
         self._idle.pop(file.identity, None)
         return file
 
+    def pin_guarded(
+        self, path: str, dev: int, ino: int, limit: int, known: tuple[OpenFile, Guard] | None = None
+    ) -> tuple[OpenFile, Guard]:
+        """The same, with a guard of its first `limit` bytes. `known` is what this gave before: its guard serves on if
+        the file hasn't been closed since. Raises OSError, and nothing is pinned: ESTALE when fewer bytes are there.
+        """
+        file = self.pin(path, dev, ino)
+        try:
+            guard = known[1] if known is not None and known[0] is file else Guard(file.descriptor, limit)
+            if guard.broken:
+                raise OSError(errno.ESTALE, "The file was cut meanwhile", path)
+        except OSError:
+            self.unpin(file)
+            raise
+        return file, guard
+
+    def close_deleted(self) -> None:
+        """Don't keep the disk space of files that were deleted, unless somebody reads them."""
+        for file in [*self._idle.values()]:
+            if not os.fstat(file.descriptor).st_nlink:
+                self._close(file)
+
     def unpin(self, file: OpenFile) -> None:
         """One user less."""
         file.pins -= 1
         if file.pins:
             return
         self._idle[file.identity] = file
-        if os.fstat(file.descriptor).st_nlink == 0:  # deleted: don't keep its disk space
+        if not os.fstat(file.descriptor).st_nlink:
             self._close(file)
         while len(self._idle) > self._limit:
             self._close(next(iter(self._idle.values())))

@@ -439,6 +439,7 @@ class Operations(Refusing):
         """Look for rollouts that came or went; their threads. What is said of these depends on which ones there are."""
         store = self._engine.store
         touched = store.refresh()
+        self.contents.close_deleted()
         for thread in touched:
             if thread in store:
                 self.contents.forget(thread)

@@ -10,7 +10,6 @@ So it is done for threads of one log, if all that isn't in the row itself comes 
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -37,15 +36,12 @@ _BITS: Final = 16  # of the number of pairs of threads whose rows were looked in
 
 @dataclass(slots=True)
 class _Pack:
-    """A row, and the log that it is about, both as long as nothing has happened. `guard` is about `file`, which need
-    not be open any more.
-    """
+    """A row, and the log that it is about, both as long as nothing has happened. `pinned` need not be open any more."""
 
     age: int
     packed: Packed
     log: Basis
-    file: OpenFile | None = None
-    guard: Guard | None = None
+    pinned: tuple[OpenFile, Guard] | None = None
 
     @property
     def weight(self) -> int:
@@ -116,12 +112,7 @@ class Packs:
         if size is None:
             return None
         log = pack.log
-        file, guard = self._files.pin(log.path, log.dev, log.ino), pack.guard
-        if guard is None or pack.file is not file:
-            pack.file, pack.guard = file, guard = file, Guard(file.descriptor, log.size)
-        if guard.broken:
-            self._files.unpin(file)
-            raise OSError(errno.ESTALE, "The file was cut meanwhile", log.path)
+        pack.pinned = file, guard = self._files.pin_guarded(log.path, log.dev, log.ino, log.size, pack.pinned)
         return LateReader(
             self._files, file, guard, partial(self._extents, base, pack.packed, view), (mark, size, generation)
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -21,6 +21,8 @@ from threadstore.extents import Extents, Slice
 from threadstore.projection import Basis, Outline, Projection
 
 from rolloutfs.fds import Guard, OpenFile, OpenFiles
+
+_BETWEEN = 4096  # bytes that are read and thrown away rather than asking once more: a call costs as much
 
 
 def mark_of(signature: object) -> int:
@@ -202,13 +204,9 @@ class _LiteralReader:
 class _PlainReader:
     def __init__(self, version: Plain, files: OpenFiles) -> None:
         self._files = files
-        self._file = files.pin(version.path, version.dev, version.ino)
-        self._guard = Guard(self._file.descriptor, version.size)
+        self._file, self._guard = files.pin_guarded(version.path, version.dev, version.ino, version.size)
         self.size = version.size
         self._version = version
-        if self._guard.broken:
-            self.close()
-            raise OSError(errno.ESTALE, "The file was cut meanwhile", version.path)
 
     @property
     def mark(self) -> int:
@@ -268,15 +266,15 @@ class _LiveReader:
 
 
 class _DerivedReader:
-    """`guard` is that of the one file that the bytes lie in, where it has been guarded for some time."""
+    """`known` is the one file that the bytes lie in, where it has been guarded for some time."""
 
-    def __init__(self, version: Derived, files: OpenFiles, guard: Guard | None = None) -> None:
+    def __init__(self, version: Derived, files: OpenFiles, known: tuple[OpenFile, Guard] | None = None) -> None:
         if version.extents is None:
             raise OSError(errno.EIO, version.projection.error or "This can't be told from what is in the store")
         self._files = files
         self._extents = version.extents
         self._generation = version.projection.generation
-        self._pinned = self._pin(version.extents, guard)
+        self._pinned = self._pin(version.extents, known)
         self.size = version.size
         self._version = version
 
@@ -284,14 +282,11 @@ class _DerivedReader:
     def mark(self) -> int:
         return self._version.mark
 
-    def _pin(self, extents: Extents, guard: Guard | None = None) -> list[tuple[OpenFile, Guard]]:
+    def _pin(self, extents: Extents, known: tuple[OpenFile, Guard] | None = None) -> list[tuple[OpenFile, Guard]]:
         pinned: list[tuple[OpenFile, Guard]] = []
         try:
             for source in extents.sources:
-                file = self._files.pin(source.path, source.dev, source.ino)
-                pinned.append((file, guard or Guard(file.descriptor, source.limit)))
-                if guard is None and pinned[-1][1].broken:
-                    raise OSError(errno.ESTALE, "The file was cut meanwhile", source.path)
+                pinned.append(self._files.pin_guarded(source.path, source.dev, source.ino, source.limit, known))
         except OSError:
             self._release(pinned)
             raise
@@ -318,17 +313,21 @@ class _DerivedReader:
         return True
 
     def read(self, offset: int, length: int) -> bytes:
-        parts: list[bytes] = []
-        for part in self._extents.plan(offset, length):
-            if isinstance(part, bytes):
-                parts.append(part)
-                continue
-            file, guard = self._pinned[part.source]
-            data = _pread(file.descriptor, part.length, part.offset) if guard.intact() else b""
-            if len(data) < part.length:
+        plan = [*self._extents.plan(offset, length)]
+        parts: list[bytes | memoryview] = [part if isinstance(part, bytes) else b"" for part in plan]
+        slices = [(number, part) for number, part in enumerate(plan) if isinstance(part, Slice)]
+        for run in _runs(slices):
+            source, begin, _ = run[0][1]
+            _, last, size = run[-1][1]
+            data = memoryview(_pread(self._pinned[source][0].descriptor, last + size - begin, begin))
+            if len(data) < last + size - begin:
                 raise _changed()
-            parts.append(data)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            for number, (_, at, size) in run:
+                parts[number] = data[at - begin : at - begin + size]
+        # Looked at afterwards, once for all that was read.
+        if not all(self._pinned[source][1].intact() for source in {part.source for _, part in slices}):
+            raise _changed()
+        return b"".join(parts)
 
     def close(self) -> None:
         self._release(self._pinned)
@@ -383,7 +382,7 @@ class LateReader:
     def _looked_up(self) -> _DerivedReader:
         if self._reader is None:
             version = Derived(Projection(None, (), self._generation), self._size, self._extents(), given=True)
-            self._reader = _DerivedReader(version, self._files, self._guard)
+            self._reader = _DerivedReader(version, self._files, (self._file, self._guard))
             self._files.unpin(self._file)
         return self._reader
 
@@ -397,6 +396,18 @@ class _CopyReader(_DerivedReader):
 
     def follow(self, version: Version) -> bool:
         return isinstance(version, Derived) and version.size == self.size and super().follow(version)
+
+
+def _runs(slices: Sequence[tuple[int, Slice]]) -> Iterator[Sequence[tuple[int, Slice]]]:
+    """Cut into what one read gives: slices of one file, in the order of their places, with little between them."""
+    begin = 0
+    for number in range(1, len(slices) + 1):
+        if number < len(slices):
+            before, part = slices[number - 1][1], slices[number][1]
+            if part.source == before.source and 0 <= part.offset - before.offset - before.length <= _BETWEEN:
+                continue
+        yield slices[begin:number]
+        begin = number
 
 
 def _changed() -> OSError:

@@ -14,10 +14,11 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
-_STRIDE = 64  # pieces between two remembered start offsets
+_STRIDE = 16  # pieces between two remembered start offsets
 _LITERAL = 0xFFFF  # value of the source column for a slice of the literal pool
 
 
@@ -37,8 +38,7 @@ class Source:
     spooled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """`length` bytes at `offset` of source number `source`."""
 
     source: int

@@ -285,6 +285,23 @@ def test_workers_are_polite_and_hold_nothing_of_the_mount(lab: Lab) -> None:
         assert "/dev/fuse" not in targets
 
 
+def test_disk_space_of_a_deleted_log_is_not_kept(lab: Lab) -> None:
+    """What was read of a log stays open for a while; once it is deleted, no longer than it takes to hear of that."""
+    threads = [lab.sample.add(number, "hello") for number in (1, 2)]
+    server = lab.mount()
+    for thread in threads:
+        (lab.thread(thread) / "effective_history.jsonl").read_bytes()
+    path = str(lab.sample.path(threads[0]))
+
+    def held() -> list[str]:
+        return [target for entry in Path(f"/proc/{server.pid}/fd").iterdir() if path in (target := os.readlink(entry))]
+
+    assert held() == [path]
+    lab.edits = True
+    lab.sample.path(threads[0]).unlink()
+    until(lambda: held() == [], "the deleted log is closed")
+
+
 _STUCK = """
 import os, trio
 from rolloutfs import operations, shortcuts

@@ -9,6 +9,7 @@ import time
 from array import array
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import trio
@@ -19,11 +20,11 @@ from threadstore.extents import ExtentsBuilder, Source
 from threadstore.projection import Projection
 from threadstore.store import ThreadStore
 
-from rolloutfs import inodes, outlines, told, versions
+from rolloutfs import inodes, outlines, readers, told, versions
 from rolloutfs.attributes import Attributes, Clock, Describer
 from rolloutfs.fds import OpenFiles
 from rolloutfs.nodes import Node
-from rolloutfs.readers import Derived, Version, reader
+from rolloutfs.readers import Derived, Plain, Version, reader
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.told import Announced
 from rolloutfs.versions import Versions
@@ -64,14 +65,16 @@ async def held(sample: SampleStore, plant: Plant) -> tuple[str, Planted, Node, i
     ),
     offset=st.integers(0, 500),
     length=st.integers(0, 500),
+    between=st.sampled_from([0, 3, 4096]),
 )
 def test_any_part_of_extents_reads_like_the_rendered_bytes(
     tmp_path_factory: pytest.TempPathFactory,
     pieces: list[tuple[int, int, int, bytes, bytes]],
     offset: int,
     length: int,
+    between: int,
 ) -> None:
-    """Reading a slice of the content equals slicing all of it."""
+    """Reading a slice of the content equals slicing all of it, however many slices come with one read."""
     folder = tmp_path_factory.mktemp("extents")
     sources = [folder / "a", folder / "b"]
     sources[0].write_bytes(bytes(range(100)))
@@ -82,9 +85,30 @@ def test_any_part_of_extents_reads_like_the_rendered_bytes(
         return
     reading = reader(version, files)
     assert reading.size == len(content)
-    assert reading.read(offset, length) == content[offset : offset + length]
+    with mock.patch.object(readers, "_BETWEEN", between):
+        assert reading.read(offset, length) == content[offset : offset + length]
     reading.close()
     assert len(files) == 0
+
+
+def test_slices_that_lie_close_together_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call for a hundred lines of a log, and another one for what lies far away."""
+    source = tmp_path / "log"
+    source.write_bytes(os.urandom(200_000))
+    pieces = [(0, 100 * number, 90, b"", b"\n") for number in range(100)] + [(0, 150_000, 90, b"", b"\n")]
+    version, content = derived([source], pieces)
+    reading = reader(version, OpenFiles(StoreFiles(str(tmp_path)), idle=0))
+    calls: list[tuple[int, int]] = []
+    genuine = os.pread
+
+    def counted(descriptor: int, length: int, offset: int) -> bytes:
+        calls.append((offset, length))
+        return genuine(descriptor, length, offset)
+
+    monkeypatch.setattr(os, "pread", counted)
+    assert reading.read(0, 1 << 20) == content
+    assert calls == [(0, 9_990), (150_000, 90)]
+    reading.close()
 
 
 @pytest.mark.parametrize("change", ["cut", "rewritten", "rewritten longer"])
@@ -119,6 +143,44 @@ def test_a_replaced_source_is_not_mistaken_for_the_old_one(tmp_path: Path) -> No
     with pytest.raises(OSError, match="replaced") as caught:
         reader(version, files)
     assert caught.value.errno == errno.ESTALE
+
+
+@pytest.mark.parametrize("trouble", ["cut", "unreadable"])
+def test_a_file_that_cant_be_guarded_is_not_pinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """Who couldn't open a file doesn't keep it open, either."""
+    (tmp_path / "log").write_bytes(b"x" * 1000)
+    status = (tmp_path / "log").stat()
+    files = OpenFiles(StoreFiles(str(tmp_path)), idle=0)
+    version, _ = derived([tmp_path / "log"], [(0, 0, 1000, b"", b"")])
+    if trouble == "cut":
+        os.truncate(tmp_path / "log", 10)
+    else:
+        monkeypatch.setattr(os, "pread", mock.Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+    for shown in (version, Plain.of(str(tmp_path / "log"), status)):
+        with pytest.raises(OSError, match=r"cut meanwhile|Input/output") as raised:
+            reader(shown, files)
+        assert raised.value.errno == (errno.ESTALE if trouble == "cut" else errno.EIO)
+    assert len(files) == 0
+
+
+def test_a_file_that_was_deleted_is_let_go_of(tmp_path: Path) -> None:
+    """Its disk space isn't kept by what was read of it, but by who reads it."""
+    files = OpenFiles(StoreFiles(str(tmp_path)))
+    readings = []
+    for name in ("read", "idle", "kept"):
+        (tmp_path / name).write_bytes(b"x" * 1000)
+        readings.append(reader(derived([tmp_path / name], [(0, 0, 1000, b"", b"")])[0], files))
+    for reading in readings[1:]:
+        reading.close()
+    for name in ("read", "idle"):
+        (tmp_path / name).unlink()
+    files.close_deleted()
+    assert len(files) == 2
+    assert readings[0].read(0, 2000) == b"x" * 1000
+    readings[0].close()
+    assert len(files) == 1
 
 
 async def test_every_file_has_the_size_that_it_reads_as(sample: SampleStore, plant: Plant) -> None:
