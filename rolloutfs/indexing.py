@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Final
 
@@ -41,9 +41,11 @@ def place(root: str, *avoid: str) -> str | None:
 class Indexing:
     """Told of changes by `note`; works in `run`."""
 
-    def __init__(self, path: str, is_watched: Callable[[], bool]) -> None:
+    def __init__(self, path: str, is_watched: Callable[[], bool], calm: Callable[[], Awaitable[None]]) -> None:
+        """`calm` is waited for before each step."""
         self._path = path
         self._is_watched = is_watched
+        self._calm = calm
         self._changed: set[str] = set()
         self._entering: tuple[str, ...] | None = None  # besides `_changed`; None: nobody knows what else
         self._wake = trio.Event()
@@ -84,7 +86,8 @@ class Indexing:
         last: str | None = ""
         entered = 0
         while last is not None:
-            progress = (await pool.behind(worker.index_all, last, _STEP)).progress
+            await self._calm()
+            progress = (await pool.run(worker.index_all, last, _STEP)).progress
             if progress is None:
                 await trio.sleep(_BUSY)
                 continue
@@ -105,7 +108,8 @@ class Indexing:
                 return
             threads, self._changed = tuple(sorted(self._changed)), set()
             self._entering = threads
-            if not (await pool.behind(worker.index_some, threads)).is_done:
+            await self._calm()
+            if not (await pool.run(worker.index_some, threads)).is_done:
                 self._changed |= set(threads)
                 await trio.sleep(_BUSY)
             self._entering = ()

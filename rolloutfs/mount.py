@@ -61,11 +61,11 @@ from rolloutfs.journal import Journal
 from rolloutfs.mounttable import SUBTYPE
 from rolloutfs.operations import Operations
 from rolloutfs.passthrough import Door
-from rolloutfs.pool import open_pool
+from rolloutfs.pool import Pool, open_pool
 from rolloutfs.spoolfolder import SpoolFolder
 from rolloutfs.watch import open_watch
 from rolloutfs.wording import shell_word
-from rolloutfs.worker import Place
+from rolloutfs.worker import UNNOTICED, Place
 
 log = logging.getLogger(__name__)
 
@@ -269,7 +269,7 @@ class _Server:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(end_on_signal)
                     nursery.start_soon(self._watch)
-                    nursery.start_soon(self._keep_index)
+                    nursery.start_soon(self._keep_index, pool)
                     nursery.start_soon(self._operations.notices.run)
                     if self._door is not None:
                         nursery.start_soon(self._door.attend)
@@ -293,15 +293,16 @@ class _Server:
             self._operations.use(watch)
             await watch.run()
 
-    async def _keep_index(self) -> None:
-        """Let another process enter what the store holds into the index."""
+    async def _keep_index(self, requests: Pool) -> None:
+        """Let another process enter what the store holds into the index, behind those who wait for an answer."""
         if self._index is None:
             return
         watched = self._operations.is_watched
-        keeping = indexing.Indexing(self._index, watched)
+        keeping = indexing.Indexing(self._index, watched, requests.calm)
         self._operations.touched = keeping.note
         self._operations.searches.lagging = keeping.lagging
-        async with open_pool(replace(self._place, mask=False)) as pool:  # which keeps what is in the logs
+        unmasked = replace(self._place, mask=False)  # the index keeps what is in the logs
+        async with open_pool(unmasked, niceness=UNNOTICED) as pool:
             await keeping.run(pool)
 
 

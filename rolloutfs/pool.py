@@ -22,7 +22,7 @@ from rolloutfs import worker
 
 WORKERS = 2
 _CALM = 0.3  # seconds without a request until a worker is started that nobody waits for
-_PATIENCE = 5.0  # seconds that a job which nobody waits for makes way for others
+_PATIENCE = 5.0  # seconds that work which nobody waits for makes way for jobs
 _GRACE = 5.0  # seconds that an idle worker gets to end by itself
 
 log = logging.getLogger(__name__)
@@ -88,12 +88,11 @@ class Pool:
                 job.done.set()
         return cast("worker.Answer[R]", job.answer).unwrap()
 
-    async def behind(self, function: Callable[..., worker.Answer[R]], *args: Hashable) -> R:
-        """The same for a job that nobody waits for: not while another one is at work, but for `_PATIENCE` seconds."""
+    async def calm(self) -> None:
+        """Wait while jobs are at work, but no longer than `_PATIENCE` seconds: for work that nobody waits for."""
         with trio.move_on_after(_PATIENCE):
             while self._jobs:
                 await next(iter(self._jobs.values())).done.wait()
-        return await self.run(function, *args)
 
     async def _work(self, job: _Job, function: Callable[..., worker.Answer[Any]], args: tuple[Hashable, ...]) -> None:
         if self._closed:
@@ -172,11 +171,13 @@ class Pool:
 
 
 @asynccontextmanager
-async def open_pool(place: worker.Place, mountpoint: str | None = None) -> AsyncIterator[Pool]:
+async def open_pool(
+    place: worker.Place, mountpoint: str | None = None, niceness: int = worker.WAITED_FOR
+) -> AsyncIterator[Pool]:
     """A pool whose workers end with this context; none is started before it is needed. They look after the mount."""
     try:
         async with trio_parallel.open_worker_context(
-            init=partial(worker.begin, os.getpid(), mountpoint), retire=worker.is_spent, grace_period=_GRACE
+            init=partial(worker.begin, os.getpid(), mountpoint, niceness), retire=worker.is_spent, grace_period=_GRACE
         ) as context:
             pool = Pool(place, context)
             try:

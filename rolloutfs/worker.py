@@ -45,7 +45,9 @@ from rolloutfs.findings import Found
 from rolloutfs.lending import borrowed
 from rolloutfs.perform import Result, perform
 
-NICENESS = 15
+#: Niceness of a worker that somebody waits for, and of one that builds the index. The serving process comes first;
+#: beside one busy program these get a quarter of a core, and a thirtieth.
+WAITED_FOR, UNNOTICED = 5, 15
 GROWTH = (
     100 << 20
 )  # bytes resident; a worker that keeps more of its jobs than this, beside the store itself, is replaced
@@ -220,9 +222,9 @@ def operate(place: Place, thread: str, request: Request, expected: Seen | None, 
     return _run(place, job)
 
 
-def begin(parent: int, mountpoint: str | None = None) -> None:
+def begin(parent: int, mountpoint: str | None = None, niceness: int = WAITED_FOR) -> None:
     """Set a new worker process up; `parent` is the pid of the serving process, `mountpoint` where that serves."""
-    os.nice(NICENESS)
+    os.nice(niceness)
     os.chdir("/")
     _keep_memory()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

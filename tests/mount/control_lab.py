@@ -94,6 +94,11 @@ def write(path: Path, data: bytes) -> int:
     return 0
 
 
+def big_thread(lab: Lab, number: int = 50) -> str:
+    """A thread that is too large to be replayed in the serving process."""
+    return lab.sample.add(number, *("x" * 1000 for _ in range(600)))
+
+
 def workers(server: int) -> list[int]:
     """The pids of the workers of a server."""
     return [pid for pid in children(server) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]

@@ -15,9 +15,11 @@ from threadstore.projection import View
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
+from rolloutfs.worker import UNNOTICED, WAITED_FOR
 from tests.core.logs import Log, assistant
 from tests.core.reading import content
 from tests.mount.conftest import DEADLINE, Lab, until
+from tests.mount.control_lab import big_thread, workers
 
 _FIVE = range(1, 6)
 #: What would have to read a log fails.
@@ -28,6 +30,21 @@ projector.Projector.project = projector.Projector.project_all = refuse
 mtimes._last_time = refuse
 """
 _AT_ONCE = "from rolloutfs import indexing; indexing.PAUSE = 0.05"
+#: What a client waits for takes three seconds; the first pass over the store is due after one.
+_BUSY = """
+import time, trio
+from rolloutfs import indexing, pool
+indexing.PAUSE = 1.0
+work = pool.Pool._work
+async def timed(self, job, function, args):
+    began = time.monotonic()
+    if function.__name__ == "project":
+        await trio.sleep(3)
+    await work(self, job, function, args)
+    with open({told!r}, "a") as file:
+        print(function.__name__, began, time.monotonic(), file=file)
+pool.Pool._work = timed
+"""
 
 
 @pytest.fixture
@@ -88,6 +105,24 @@ def test_changes_while_nothing_was_mounted(lab: Lab, threads: list[str]) -> None
     _index(lab).unlink()
     lab.mount()
     assert _listing(lab) == with_index
+
+
+def test_it_is_built_when_nobody_waits_for_a_worker(lab: Lab, threads: list[str]) -> None:
+    """No step of a pass begins while a file is being made that a client waits for; and it has the lowest priority."""
+    thread = big_thread(lab)
+    told = lab.folder / "jobs"
+    server = lab.mount(patch=_BUSY.format(told=str(told)))
+    (lab.thread(thread) / "effective_history.jsonl").read_bytes()
+    until(lambda: {*threads, thread} <= set(_entered(lab)), "the index has all threads")
+    jobs = [line.split() for line in told.read_text().splitlines()]
+    began, ended = next((float(job[1]), float(job[2])) for job in jobs if job[0] == "project")
+    assert ended - began >= 3
+    steps = [float(job[1]) for job in jobs if job[0] == "index_all"]
+    assert steps
+    assert not [step for step in steps if began < step < ended]
+    own = os.getpriority(os.PRIO_PROCESS, server.pid)
+    found = sorted(os.getpriority(os.PRIO_PROCESS, pid) - own for pid in workers(server.pid))
+    assert found == [WAITED_FOR, UNNOTICED]
 
 
 def test_a_mount_keeps_it_up_to_date(lab: Lab, threads: list[str]) -> None:

@@ -16,16 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from rolloutfs.worker import WAITED_FOR
 from tests.mount.conftest import DEADLINE, Lab, children, is_gone, until
-from tests.mount.control_lab import has_a_job, workers
+from tests.mount.control_lab import big_thread, has_a_job, workers
 from tests.tree.sample import message
 
 READ = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
-
-
-def big_thread(lab: Lab, number: int = 50) -> str:
-    """A thread that is too large to be replayed in the serving process."""
-    return lab.sample.add(number, *("x" * 1000 for _ in range(600)))
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -279,7 +275,7 @@ def test_workers_are_polite_and_hold_nothing_of_the_mount(lab: Lab) -> None:
     server = lab.mount("--no-index")
     (lab.thread(thread) / "effective_history.jsonl").read_bytes()
     (worker,) = workers(server.pid)
-    assert os.getpriority(os.PRIO_PROCESS, worker) == min(os.getpriority(os.PRIO_PROCESS, server.pid) + 15, 19)
+    assert os.getpriority(os.PRIO_PROCESS, worker) == min(os.getpriority(os.PRIO_PROCESS, server.pid) + WAITED_FOR, 19)
     for pid in children(server.pid):
         targets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
         assert "/dev/fuse" not in targets

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from inotify_simple import INotify
@@ -270,7 +271,7 @@ def test_changes_that_nobody_asks_about() -> None:
         changed.note({thread_id(number)})
     assert len(changed._changed) < 5000
     assert changed.todo(is_watched=True) == Todo("", (), 0, is_watched=True)
-    index = Indexing("none", lambda: True)
+    index = Indexing("none", lambda: True, trio.lowlevel.checkpoint)
     index._entering = ()
     for number in range(10_000):
         index.note({thread_id(number)})

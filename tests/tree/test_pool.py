@@ -134,7 +134,7 @@ async def test_closing_answers_what_waits() -> None:
 
 
 async def test_what_nobody_waits_for_makes_way(autojump_clock: Any) -> None:
-    """A step of the index begins when no other job is at work, also of several in a row, but doesn't wait for ever."""
+    """It begins when no job is at work, also of several in a row, but doesn't wait for ever."""
     context = FakeContext()
     pool = pool_of(context)
     order: list[int] = []
@@ -144,7 +144,8 @@ async def test_what_nobody_waits_for_makes_way(autojump_clock: Any) -> None:
             order.append(await pool.run(answer, number))
 
     async def behind(number: int) -> None:
-        order.append(await pool.behind(answer, number))
+        await pool.calm()
+        order.append(await pool.run(answer, number))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, 1, 2, 3)
