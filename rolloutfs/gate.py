@@ -225,4 +225,6 @@ class Gate:
         self.settle()
         self._ours.close()
         self._theirs.close()
-        os.close(self.device)
+        nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(nothing, self.device, inheritable=False)  # the number stays taken: a thread may be about to write to it
+        os.close(nothing)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import struct
 
 import pyfuse3
 import trio
@@ -15,6 +16,13 @@ from pyfuse3 import FileNameT, InodeT
 from rolloutfs.nodes import Node
 
 log = logging.getLogger(__name__)
+
+# linux/fuse.h
+_OUT = struct.Struct("=IiQ")  # length, code of the notification, 0
+_INODE = struct.Struct("=Q")
+_WHOLE = struct.Struct("=Qqq")  # inode, offset, length: 0 for all
+_PLACE = struct.Struct("=QQII")  # inode, offset, length, 0; then the content
+_INVAL_INODE, _STORE = 2, 4
 
 
 def drop_attributes(ino: InodeT) -> None:
@@ -32,26 +40,48 @@ def drop_names(ino: int) -> None:
     _forget_pages(ino)
 
 
-async def drop_pages(ino: int) -> None:
-    """Make the kernel forget what it has of an inode, pages included. It waits for those that are being read, so
-    another thread does it while we answer the reads.
+class Pages:
+    """What the kernel has of an inode's content. `device` is a descriptor of the connection to write to; None where
+    that is pyfuse3's. While libfuse's own leads elsewhere (`gate`), what a thread writes to it arrives later than the
+    thread knows.
+
+    Both wait for pages that are being read, so another thread does it while we answer the reads.
     """
-    await trio.to_thread.run_sync(_forget_pages, ino, abandon_on_cancel=True)
 
+    def __init__(self, device: int | None = None) -> None:
+        self._device = device
 
-async def put_page(ino: int, offset: int, content: bytes) -> None:
-    """Put bytes into what the kernel has of an inode, whose size is at least that of their end from then on. It waits
-    for pages that are being read, as `drop_pages` does.
-    """
-    await trio.to_thread.run_sync(_put_page, ino, offset, content, abandon_on_cancel=True)
+    async def drop(self, ino: int) -> None:
+        """Make the kernel forget what it has of an inode, pages included."""
+        await trio.to_thread.run_sync(self._drop, ino, abandon_on_cancel=True)
 
+    async def put(self, ino: int, offset: int, content: bytes) -> None:
+        """Put bytes into what the kernel has of an inode, whose size is at least that of their end from then on."""
+        await trio.to_thread.run_sync(self._put, ino, offset, content, abandon_on_cancel=True)
 
-def _put_page(ino: int, offset: int, content: bytes) -> None:
-    try:
-        pyfuse3.notify_store(InodeT(ino), offset, content)
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            log.warning("notify_store failed: %s", error)
+    def _drop(self, ino: int) -> None:
+        if self._device is None:
+            _forget_pages(ino)
+        else:
+            self._notify(_INVAL_INODE, _WHOLE.pack(ino, 0, 0))
+
+    def _put(self, ino: int, offset: int, content: bytes) -> None:
+        if self._device is not None:
+            self._notify(_STORE, _PLACE.pack(ino, offset, len(content), 0), content)
+            return
+        try:
+            pyfuse3.notify_store(InodeT(ino), offset, content)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                log.warning("notify_store failed: %s", error)
+
+    def _notify(self, code: int, *parts: bytes) -> None:
+        assert self._device is not None
+        try:
+            os.writev(self._device, [_OUT.pack(_OUT.size + sum(map(len, parts)), code, 0), *parts])
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):  # it isn't known to the kernel, or all has ended
+                log.warning("Notification %d about %d failed: %s", code, _INODE.unpack_from(parts[0])[0], error)
 
 
 def _forget_pages(ino: int) -> None:

@@ -57,6 +57,7 @@ from rolloutfs.errors import Exit, MountError
 from rolloutfs.gate import Gate
 from rolloutfs.guarding import REQUESTS, WAITING
 from rolloutfs.harmless import json_line
+from rolloutfs.invalidating import Pages
 from rolloutfs.journal import Journal
 from rolloutfs.mounttable import SUBTYPE
 from rolloutfs.operations import Operations
@@ -222,6 +223,7 @@ class _Server:
         (device,) = self._devices
         opened = Gate(device, self._operations.shortcuts)
         WAITING.begin = opened.settle
+        self._operations.reach(Pages(opened.device))
         self._operations.shortcuts.keep_names()
         return opened
 

@@ -41,7 +41,7 @@ from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
 from rolloutfs.guarding import guarded
 from rolloutfs.handles import ControlFiles
-from rolloutfs.invalidating import drop_attributes, drop_entry, drop_pages, put_page
+from rolloutfs.invalidating import Pages, drop_attributes, drop_entry
 from rolloutfs.journal import Journal
 from rolloutfs.nodes import TURN_FOLDERS, Kind, Listing, Node, Place, needs_links
 from rolloutfs.notices import Notices
@@ -107,7 +107,7 @@ class Operations(Refusing):
         self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._answers = Answers()
         self.notices = Notices(self._drop_attributes)
-        self.contents.reach(drop_pages, put_page)
+        self.reach(Pages())
         self.contents.moved = self._answers.forget
         self._heads: dict[str, str] | None = None  # selected paths of the threads that have several rollouts
         self._heads_looked = freshness.Share()
@@ -342,6 +342,10 @@ class Operations(Refusing):
         self.look(folder.ino)
         nodes = {node.view: node for node in self.tree.views(folder.thread)}
         return await labels.of_thread(folder.thread, lambda view: self.contents.whole(nodes[view]))
+
+    def reach(self, pages: Pages) -> None:
+        """Drop and put the kernel's pages by these."""
+        self.contents.reach(pages.drop, pages.put)
 
     def serve_through(self, door: Door) -> None:
         """Let the kernel read large raw files by itself, where it can."""
