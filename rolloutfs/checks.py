@@ -16,6 +16,7 @@ import subprocess
 
 from rolloutfs import identity, mounttable
 from rolloutfs.errors import Exit, MountError
+from rolloutfs.invocation import typed
 from rolloutfs.storefiles import FOLDERS
 from rolloutfs.wording import shell_word
 
@@ -92,7 +93,7 @@ def mountpoint(path: str, root: str, *, replace: bool = False) -> str:
     if mounted is not None and mounted.is_fuse:
         what = "rolloutfs is" if mounted.is_ours else f"Another file system ({mounted.fstype}) is"
         raise MountError(
-            f"{what} mounted at {path} already, and alive. Unmount it first: rolloutfs umount {shell_word(path)}"
+            f"{what} mounted at {path} already, and alive. Unmount it first: {clear_command(path)}"
             if mounted.is_ours
             else f"{what} mounted at {path} already. Choose another folder.",
             Exit.MOUNTPOINT,
@@ -134,7 +135,7 @@ def is_dead(place: str) -> bool:
 
 def clear_command(place: str, *, lazy: bool = False) -> str:
     """What a person types to take a mount away."""
-    return f"rolloutfs umount {'-z ' * lazy}{shell_word(place)}"
+    return f"{typed()} umount {'-z ' * lazy}{shell_word(place)}"
 
 
 def clear(place: str) -> None:

@@ -15,7 +15,7 @@ from typing import TextIO
 import click
 
 from rolloutfs.errors import Exit, MountError, UnprintableError
-from rolloutfs.wording import printable
+from rolloutfs.wording import printable, shell_word
 
 
 def default_store() -> str:
@@ -33,6 +33,11 @@ def where_shells_must_look() -> str | None:
     """The folder of our script; None where shells find a command of that name, or there is no script."""
     command = own_command()
     return None if len(command) > 1 or shutil.which("rolloutfs") is not None else os.path.dirname(command[0])
+
+
+def typed() -> str:
+    """What a person types to start this installation."""
+    return "rolloutfs" if where_shells_must_look() is None else shell_word(own_command()[0])
 
 
 def finish(run: Callable[[], None]) -> None:
@@ -133,6 +138,15 @@ def _prepare_output() -> None:
 def _nowhere() -> TextIO:
     """A stream that takes all; its descriptor stays open, so that no file of ours gets the number of a closed one."""
     return open(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8", closefd=False)
+
+
+@contextlib.contextmanager
+def unread() -> Iterator[None]:
+    """A part of the output that nobody reads any more doesn't end what is told by the exit code."""
+    try:
+        yield
+    except BrokenPipeError:
+        let_go_of_stdout()
 
 
 def _is_unprintable(error: OSError) -> bool:

@@ -65,7 +65,6 @@ from rolloutfs.passthrough import Door
 from rolloutfs.pool import Pool, open_pool
 from rolloutfs.spoolfolder import SpoolFolder
 from rolloutfs.watch import open_watch
-from rolloutfs.wording import shell_word
 from rolloutfs.worker import UNNOTICED, Place
 
 log = logging.getLogger(__name__)
@@ -142,7 +141,7 @@ def mount(request: Request, say: Callable[[str], None]) -> None:
         return
     log_target, log_path = log
     _in_background(server, place, log_target)
-    say(f"{root} is mounted on {place}. Unmount it with: rolloutfs umount {shell_word(place)}")
+    say(f"{root} is mounted on {place}. Unmount it with: {checks.clear_command(place)}")
     if log_path is None:
         say("There is no folder for a log ($XDG_STATE_HOME): the server writes none.")
 

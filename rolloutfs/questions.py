@@ -116,16 +116,18 @@ def ls_command(store: str | None, count: int, everything: bool, archived: bool, 
 
 _SHOW = """\
 Files: thread.json, turns.jsonl, effective_history.jsonl, model_input.jsonl, full_history.jsonl, world_state.json,
-transcript.md, pending_calls.jsonl, usage.json, problems.jsonl, lineage.json, dropped.md, dropped_turns.jsonl
+transcript.md, pending_calls.jsonl, usage.json, problems.jsonl, lineage.json, family.txt, family.mmd, dropped.md,
+dropped_turns.jsonl; and those of a turn, such as turns/last/user.md or turns/-2/diff.patch
 
 \b
 Examples:
   rolloutfs show 01a22938
   rolloutfs show "release notes" effective_history.jsonl | jq -r .role
   rolloutfs show 01a22938 turns.jsonl | head -3
+  rolloutfs show 01a22938 turns/last/assistant.md
 
-Exit codes: 0 done, also when the reader goes away early; 2 there is no such file; 3 there is no store; 8 there is no
-such thread, or several; 9 the file can't be given.
+Exit codes: 0 done, also when the reader goes away early; 2 there is no file of that name; 3 there is no store; 8 there
+is no such thread, or several, or it has no such turn, or that no such file; 9 the file can't be given.
 """
 
 

@@ -9,20 +9,17 @@ All turns of a small thread are made together, those of a large one each by itse
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from threadstore.projection import Projection, View, rendered
-from threadstore.turnfiles import CALLS, Files, Turns
+from threadstore.turnfiles import CALLS, LAST, Files, Turns
 
 from rolloutfs.engine import Engine
 from rolloutfs.lru import Recent
 from rolloutfs.nodes import Kind, Listing, Node
 from rolloutfs.tree import Tree
 
-_LAST: Final = "last"
-_NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 _KEPT: Final = 16 << 20  # bytes of extents
 _LISTS: Final = 4 << 20  # bytes of the names of turns, about
 
@@ -55,12 +52,11 @@ class TurnFolders:
         if folder.kind is not Kind.TURNS:
             return (await self.listing(folder)).find(name)
         turns = await self._turns(folder.thread)
-        if name in turns.names:
-            return self._node(folder.thread, Kind.TURN, name)
-        number = -1 if name == _LAST else int(name) if _NUMBER.fullmatch(name) else 0
-        target = turns.number(number)
+        target = turns.called(name)
         if target is None:
             raise KeyError(name)
+        if target == name:
+            return self._node(folder.thread, Kind.TURN, name)
         return self._node(folder.thread, Kind.TURN_LINK, name, target)
 
     async def listing(self, folder: Node) -> Listing:
@@ -68,11 +64,11 @@ class TurnFolders:
         thread = folder.thread
         if folder.kind is Kind.TURNS:
             turns = await self._turns(thread)
-            names = [*turns.names, *([_LAST] if turns.last is not None else [])]
+            names = [*turns.names, *([LAST] if turns.last is not None else [])]
             last = turns.last or ""
             return Listing(
                 names,
-                lambda at: self._node(thread, Kind.TURN_LINK if names[at] == _LAST else Kind.TURN, names[at], last),
+                lambda at: self._node(thread, Kind.TURN_LINK if names[at] == LAST else Kind.TURN, names[at], last),
             )
         turn, _, inner = folder.name.partition("/")
         below = f"{inner}/" if inner else ""

@@ -36,6 +36,8 @@ Json = dict[str, Any]
 Files = dict[str, Projection]  # by their path below the folder of the turn
 
 CALLS: Final = "calls"  # the folder below it
+LAST: Final = "last"  # leads to the folder of the last turn that counts
+_NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 LARGEST: Final = 16 << 20  # bytes of `user.md` and of `assistant.md`
 _ARGUMENTS: Final = {
     "function_call": b"arguments",
@@ -78,6 +80,12 @@ class Turns(NamedTuple):
     def last(self) -> str | None:
         """The folder of the last turn that counts."""
         return self.number(-1)
+
+    def called(self, name: str) -> str | None:
+        """The folder that a name leads to: its own, `last`, a number, which counts from the end if it is negative."""
+        if name in self.names:
+            return name
+        return self.number(-1 if name == LAST else int(name) if _NUMBER.fullmatch(name) else 0)
 
     def number(self, number: int) -> str | None:
         """The folder of a turn by its number; -1 is that of the last one."""

@@ -14,6 +14,7 @@ from threadstore.store import ThreadStore
 from rolloutfs.commands.opened import opened
 from rolloutfs.errors import Exit
 from rolloutfs.harmless import harmless, json_line
+from rolloutfs.invocation import unread
 from rolloutfs.table import say
 
 Json = dict[str, Any]
@@ -21,15 +22,19 @@ _MEMBERS = ("thread_id", "file", "offset", "length", "code", "message", "consequ
 
 
 def check(store: str, *, as_json: bool) -> Exit:
-    """Print the problems of the store and of each thread. Raises MountError."""
+    """Print the problems of the store and of each thread, also if nobody reads that to its end: they are what the code
+    is about. Raises MountError.
+    """
     count = 0
     with opened(store) as its:
         for problem in _problems(its.store):
             count += 1
-            say(json_line(problem) if as_json else _sentence(problem))
+            with unread():
+                say(json_line(problem) if as_json else _sentence(problem))
         threads = len(its.store.thread_ids())
     if not as_json:
-        say(f"{_some(threads, 'thread')}, {_some(count, 'problem')}.", is_error=count > 0)
+        with unread():
+            say(f"{_some(threads, 'thread')}, {_some(count, 'problem')}.", is_error=count > 0)
     return Exit.PROBLEMS if count else Exit.DONE
 
 

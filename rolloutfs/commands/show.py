@@ -1,12 +1,14 @@
-"""`rolloutfs show`: a derived file of a thread, byte for byte as a mount has it."""
+"""`rolloutfs show`: a derived file of a thread, of its family or of a turn, byte for byte as a mount has it."""
 
 from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Callable
 
-from threadstore.projection import View
+from threadstore.projection import FamilyView, Projection, View, rendered
 from threadstore.store import ThreadStore
+from threadstore.turnfiles import Turns
 
 from rolloutfs import places
 from rolloutfs.commands.opened import opened
@@ -19,6 +21,7 @@ from rolloutfs.storefiles import StoreFiles
 
 _PIECE = 1 << 20  # bytes read at once
 _ATTEMPTS = 3  # at a log that is being replaced
+_TURNS = "turns"
 
 
 def show(store: str, wanted: str, file: str | None, *, mask: bool | None = None) -> None:
@@ -28,18 +31,46 @@ def show(store: str, wanted: str, file: str | None, *, mask: bool | None = None)
     if file is None:
         place = places.of(wanted)
         file = (place.below if place is not None else "") or View.THREAD.value
-    view = next((view for view in View if view.value == file.removeprefix("lineage/")), None)
-    if view is None:
-        names = ", ".join(view.value for view in View)
-        raise MountError(f"A thread has no file {quoted(file)}; there are {names}.", Exit.USAGE)
+    make = _maker(file)
     with opened(store, mask) as its:
-        thread = find(its.store, wanted)
-        content = _open(its.store, thread, view)
+        content = _open(its.store, find(its.store, wanted), file, make)
         try:
             for offset in range(0, content.size, _PIECE):
                 _print(content.read(offset, _PIECE))
         finally:
             content.close()
+
+
+def _maker(file: str) -> Callable[[ThreadStore, str], Projection]:
+    """What makes the file of that name of a thread. Raises MountError when no thread has one."""
+    name = file.removeprefix("lineage/")
+    for view in View:
+        if view.value == name:
+            return lambda store, thread: store.recall(thread, view) or store.project(thread, view)
+    for family in FamilyView:
+        if family.value == name:
+            return lambda store, thread: store.project_family(store.links(thread).root, family)
+    folder, _, below = file.removeprefix(".").partition("/")
+    turn, _, rest = below.partition("/")
+    if folder == _TURNS and rest:
+        return lambda store, thread: _of_turn(store, thread, turn, rest)
+    names = ", ".join((*(view.value for view in View), *(family.value for family in FamilyView)))
+    raise MountError(
+        f"A thread has no file {quoted(file)}; there are {names}, and of turns such as turns/last/user.md.", Exit.USAGE
+    )
+
+
+def _of_turn(store: ThreadStore, thread: str, name: str, file: str) -> Projection:
+    """A file of a turn. Raises MountError when there is none."""
+    turns = Turns.of(rendered(store.recall(thread, View.TURNS) or store.project(thread, View.TURNS)))
+    turn = turns.called(name)
+    if turn is None:
+        raise MountError(f"Thread {thread} has no turn {quoted(name)}: rolloutfs log lists them.", Exit.REFUSED)
+    files = store.project_turn(thread, turn)[turn]
+    if file not in files:
+        told = f"Turn {turn} of thread {thread} has no file {quoted(file)}; there are {harmless(', '.join(files))}."
+        raise MountError(told, Exit.REFUSED)
+    return files[file]
 
 
 def _print(data: bytes) -> None:
@@ -49,14 +80,14 @@ def _print(data: bytes) -> None:
         raise UnprintableError(error.errno, error.strerror) from error
 
 
-def _open(store: ThreadStore, thread: str, view: View) -> Reader:
+def _open(store: ThreadStore, thread: str, file: str, make: Callable[[ThreadStore, str], Projection]) -> Reader:
     """The content as it is now."""
     files = OpenFiles(StoreFiles(store.root))
     for _ in range(_ATTEMPTS):
-        projection = store.recall(thread, view) or store.project(thread, view)
+        projection = make(store, thread)
         if projection.extents is None:
             told = projection.error or "it can't be told from what is in the store"
-            raise MountError(f"{view.value} of thread {thread} can't be given: {harmless(told)}", Exit.FAILED)
+            raise MountError(f"{file} of thread {thread} can't be given: {harmless(told)}", Exit.FAILED)
         try:
             return reader(Derived.of(projection), files)
         except OSError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from threadstore.store import ThreadStore
 from tests.commands.conftest import HOSTILE, Ask, OpenStore, assert_harmless
 from tests.conftest import Corpus
 from tests.core.reading import content
+from tests.mount.conftest import DEADLINE, Lab
 from tests.tree.sample import SampleStore
 
 
@@ -42,6 +45,20 @@ def test_each_with_its_place(sample: SampleStore, ask: Ask) -> None:
         assert all(line.endswith(f"; {one['consequence']}") for line, one in zip(lines, found, strict=True))
         assert answer.err == "2 threads, 2 problems.\n"
         ask("index", sample.root)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_nobody_reads_it(lab: Lab, options: tuple[str, ...]) -> None:
+    """`rolloutfs check | head -0` in a script that looks at the exit code: the code is about the store."""
+    damaged(lab.sample)
+    command = [sys.executable, "-m", "rolloutfs", "check", *options, "--store", str(lab.sample.root)]
+    with subprocess.Popen(command, env=lab.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        told = process.stderr.read().decode()
+        assert process.wait(DEADLINE) == 10
+    assert told == ("" if options else "2 threads, 2 problems.\n")
 
 
 def test_a_sound_store(sample: SampleStore, ask: Ask, tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from threadstore.projection import View
+from threadstore.projection import FamilyView, View
 
 from tests.commands.conftest import HOSTILE, Ask, OpenStore, assert_harmless, say
 from tests.conftest import CopyStore, Corpus
@@ -51,6 +52,40 @@ def test_as_mounted(lab: Lab) -> None:
         lab.run("show", thread, CODEX_HOME=str(lab.sample.root)).stdout.encode()
         == (lab.thread(thread) / "thread.json").read_bytes()
     )
+
+
+def test_files_of_families_and_turns(lab: Lab, corpus: Corpus) -> None:
+    """The same as in a mount, by every name that leads to a turn there; and as a path into it."""
+    shutil.copytree(corpus("forks.paginated").home, lab.sample.root, dirs_exist_ok=True)
+    lab.mount()
+    home = str(lab.sample.root)
+    count = 0
+    for folder in sorted((lab.mountpoint / "threads").iterdir()):
+        inside = [*folder.glob("lineage/family.*"), *folder.glob("turns/*/*.*"), *folder.glob("turns/*/calls/*")]
+        inside += [folder / "turns/-1/usage.json", folder / "turns/1/items.jsonl"]
+        for path in filter(Path.exists, inside):
+            file = str(path.relative_to(folder))
+            assert lab.run("show", folder.name, file, "--store", home).stdout.encode() == path.read_bytes(), file
+            count += 1
+    assert count > 20
+    path = next((lab.mountpoint / "threads").glob("*/turns/last/user.md"))
+    assert lab.run("show", path).stdout.encode() == path.read_bytes()
+
+
+def test_turns_and_files_that_are_not_there(sample: SampleStore, ask: Ask) -> None:
+    """What there is instead is told."""
+    thread = sample.add(1, "hello")
+    say(sample, thread, "hello")
+    for file, code, told in (
+        ("turns/9/user.md", 8, "no turn '9': rolloutfs log lists them"),
+        ("turns/0/user.md", 8, "no turn '0'"),
+        ("turns/last/nothing", 8, "there are "),
+        ("turns/last", 2, "no file 'turns/last'"),
+        ("turns", 2, "turns/last/user.md"),
+    ):
+        shown = ask("show", thread, file, "--store", sample.root, code=code)
+        assert shown.out == ""
+        assert told in shown.err
 
 
 def test_a_reader_that_goes_away(lab: Lab) -> None:
@@ -196,5 +231,5 @@ def test_one_turn_is_no_turns(sample: SampleStore, ask: Ask) -> None:
 
 def test_help_lists_all_files(ask: Ask) -> None:
     """Every derived file that can be shown is named."""
-    told = ask("show", "--help").out.partition("Files: ")[2].partition("Examples:")[0]
-    assert set(told.replace(",", " ").split()) == {*(view.value for view in View), "lineage.json"}
+    told = ask("show", "--help").out.partition("Files: ")[2].partition(";")[0]
+    assert set(told.replace(",", " ").split()) == {one.value for one in (*View, *FamilyView)}

@@ -47,6 +47,12 @@ pool.Pool._work = timed
 """
 
 
+@pytest.fixture(autouse=True)
+def _an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the other tests run without one."""
+    monkeypatch.delenv("ROLLOUTFS_INDEX", raising=False)
+
+
 @pytest.fixture
 def threads(lab: Lab) -> list[str]:
     """A few threads."""
