@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import StringIO
@@ -27,6 +28,7 @@ from rich.text import Text
 from rolloutfs import mounttable
 from scripts.sample_store import build
 
+_ATTEMPTS = 100  # at removing what the session leaves
 PICTURE = Path(__file__).parent.parent / "docs" / "session.svg"
 WIDTH = 108  # columns; a session with a longer line is refused
 HOME = "/home/me"  # what the home is called in the picture
@@ -103,7 +105,17 @@ def session() -> list[Step]:
     finally:
         if mounttable.find(str(mountpoint.resolve())) is not None:
             subprocess.run(["fusermount3", "-u", "-z", str(mountpoint)], check=True)
-        shutil.rmtree(folder)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """The server of the session ends a moment after its mount has gone, and removes its own files until then."""
+    for _ in range(_ATTEMPTS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.1)
+    shutil.rmtree(folder)
 
 
 def svg(steps: list[Step]) -> str:

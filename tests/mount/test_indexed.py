@@ -157,13 +157,15 @@ def test_two_mounts_share_one(lab: Lab, threads: list[str], tmp_path: Path) -> N
     first, lab.mountpoint = lab.mountpoint, tmp_path / "second"
     lab.mountpoint.mkdir()
     lab.mount(patch=_AT_ONCE)
-    until(lambda: set(_entered(lab)) == set(threads), "the index has all threads")
-    for _ in range(20):
-        _append(lab, threads[0])
-        shown = f"threads/{threads[0]}/full_history.jsonl"
-        assert (lab.mountpoint / shown).read_bytes() == (first / shown).read_bytes()
-    lab.run("umount", lab.mountpoint)
-    lab.mountpoint = first
+    try:
+        until(lambda: set(_entered(lab)) == set(threads), "the index has all threads")
+        for _ in range(20):
+            _append(lab, threads[0])
+            shown = f"threads/{threads[0]}/full_history.jsonl"
+            assert (lab.mountpoint / shown).read_bytes() == (first / shown).read_bytes()
+    finally:
+        lab.run("umount", "-z", lab.mountpoint)
+        lab.mountpoint = first
 
 
 def test_without_a_cache_folder(lab: Lab, threads: list[str]) -> None:
