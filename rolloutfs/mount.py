@@ -289,9 +289,9 @@ class _Server:
     async def _watch(self) -> None:
         """Hear of changes to the store, where that can be done."""
         beside = databases.elsewhere(self._place.root)
-        watch = open_watch(self._place.root, self._states, self._operations.note, beside)
+        watch = open_watch(self._place.root, self._states, self._operations.following.note, beside)
         if watch is not None:
-            self._operations.use(watch)
+            self._operations.following.use(watch)
             await watch.run()
 
     async def _keep_index(self, requests: Pool) -> None:
@@ -300,7 +300,7 @@ class _Server:
             return
         watched = self._operations.is_watched
         keeping = indexing.Indexing(self._index, watched, requests.calm)
-        self._operations.touched = keeping.note
+        self._operations.following.touched = keeping.note
         self._operations.searches.lagging = keeping.lagging
         unmasked = replace(self._place, mask=False)  # the index keeps what is in the logs
         async with open_pool(unmasked, niceness=UNNOTICED) as pool:

@@ -9,9 +9,8 @@ extended attributes, too, where there are no control files).
 from __future__ import annotations
 
 import errno
-import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, tzinfo
 
 import pyfuse3
@@ -30,20 +29,20 @@ from pyfuse3 import (
     StatvfsData,
     XAttrNameT,
 )
-from threadstore import databases
-from threadstore.names import is_thread_id, parse_rollout
+from threadstore.names import is_thread_id
 from threadstore.store import Links
 
-from rolloutfs import freshness, handles, labels
+from rolloutfs import handles, labels
 from rolloutfs.answers import Answers, Kept
 from rolloutfs.attributes import BLOCK, Attributes, Clock, Describer
 from rolloutfs.content import Contents
 from rolloutfs.engine import Engine
+from rolloutfs.following import Following
 from rolloutfs.guarding import guarded
 from rolloutfs.handles import ControlFiles
-from rolloutfs.invalidating import Pages, drop_attributes, drop_entry
+from rolloutfs.invalidating import Pages, drop_attributes
 from rolloutfs.journal import Journal
-from rolloutfs.nodes import TURN_FOLDERS, Kind, Listing, Node, Place, needs_links
+from rolloutfs.nodes import TURN_FOLDERS, Kind, Listing, Node, needs_links
 from rolloutfs.notices import Notices
 from rolloutfs.passthrough import Door
 from rolloutfs.refusing import Refusing
@@ -51,23 +50,13 @@ from rolloutfs.searches import Searches
 from rolloutfs.shelves import Shelves
 from rolloutfs.shelving import Shelving
 from rolloutfs.shortcuts import Parts, Shortcuts
-from rolloutfs.slots import README, ROOT
 from rolloutfs.storefiles import StoreFiles
 from rolloutfs.strays import is_stray
 from rolloutfs.tree import Tree
-from rolloutfs.watch import Changes, Watch
-
-log = logging.getLogger(__name__)
-
-
-def _nobody(_threads: set[str]) -> None:
-    """Where nobody needs to know."""
-
 
 _LISTED = frozenset(
     {Kind.LINEAGE, Kind.FORKS, Kind.AGENTS, Kind.ROLLOUTS, Kind.FINDINGS}
 )  # whose names come from the store
-_APART = frozenset({ROOT, README})  # what is known of these doesn't depend on which threads there are
 _ERROR = b"user.rolloutfs.error"  # the extended attribute of control files
 
 
@@ -101,26 +90,20 @@ class Operations(Refusing):
         self.controls = ControlFiles(engine, journal, self._changed)
         self._engine = engine
         self._describer = Describer(engine.store, files, self.tree, self.contents, clock, self.controls.size)
-        self._rescans = freshness.Rescans(self._refresh)
-        self._watch: Watch | None = None
         self._door: Door | None = None
-        self.touched: Callable[[set[str]], None] = _nobody  # is told of threads that have changed
         self._answers = Answers()
         self.notices = Notices(self._drop_attributes)
         self.reach(Pages())
         self.contents.moved = self._answers.forget
-        self._heads: dict[str, str] | None = None  # selected paths of the threads that have several rollouts
-        self._heads_looked = freshness.Share()
-        self._heads_moved = False
         self._listings: dict[int, tuple[Node, Listing]] = {}
         self._next_listing = 1
-        self.shortcuts = Shortcuts(
-            Parts(
-                *(engine, self.tree, self.contents, self.controls),
-                *(clock, self._describer, self._answers, self.notices),
-            ),
-            self,
+        parts = Parts(
+            *(engine, self.tree, self.contents, self.controls),
+            *(clock, self._describer, self._answers, self.notices),
         )
+        self.shortcuts = Shortcuts(parts, self)
+        self.following = Following(parts, self.shortcuts, self._shelving, self.searches)
+        self.look = self.following.look  # asked at each request
         self._uid, self._gid = os.getuid(), os.getgid()
 
     # Names and attributes
@@ -351,155 +334,20 @@ class Operations(Refusing):
         """Let the kernel read large raw files by itself, where it can."""
         self._door, self.contents.backings = door, door.backings
 
-    # Changes of the store
-
-    def use(self, watch: Watch) -> None:
-        """Rely on a watch that tells `note` of every change, for as long as it is active."""
-        self._watch = watch
-        if self._engine.store.is_scanned:  # what changed between that scan and the watch was heard by nobody
-            self._engine.store.refresh()
-        self._answers.start()
-        self._shelving.doubt()
-        self.contents.note(watched=True)
-        self._heads_moved = True  # note them before anything is told for long
-        self._describer.patience.watched = True
+    # The store
 
     def is_watched(self) -> bool:
         """True while every change of the store is heard of."""
-        return self._watch is not None and self._watch.is_active
-
-    def look(self, inode: int) -> None:
-        """Before an answer about an inode: take note of what happened to the store until now."""
-        if inode in _APART:
-            return
-        if self._watch is not None and self._watch.drain():
-            if self._heads_moved and self._heads_looked.is_due():
-                self._look_at_heads()
-        else:
-            self._rescans.perhaps()
-        self.shortcuts.look_at_links()
-
-    def note(self, changes: Changes) -> None:
-        """Something happened to the store: make the kernel ask again for what may be different now. Doesn't fail: what
-        can't be taken note of ends the watch, and the store is looked at each time instead.
-        """
-        try:
-            self._note(changes)
-        except Exception:
-            log.exception("%r could not be taken note of", changes)
-            if self._watch is not None:
-                self._watch.close()
-        if self._watch is not None and not self._watch.is_active:
-            self._describer.patience.watched = False
-            self._answers.stop()
-            self.contents.note(watched=False)
-            self.shortcuts.forget_names()
-
-    def _note(self, changes: Changes) -> None:
-        store = self._engine.store
-        touched: set[str] = set()
-        self._answers.note(changes)
-        self.shortcuts.note()
-        self.contents.note(watched=True)
-        if changes.folders or changes.everything:
-            touched = self._refresh()
-            self._invalidate_root()
-        if changes.everything:
-            touched = set(store.thread_ids())
-            self._shelving.doubt()
-        for path in changes.files:
-            touched |= self.contents.heirs(path)
-            rollout = parse_rollout(path)
-            if rollout is not None:
-                touched.add(rollout.thread_id)
-            elif databases.is_part(path):
-                self._heads_moved = True
-            for place in self.tree.known_in_store(path):
-                self._renew(place)
-        for path in changes.folders:
-            for place in self.tree.known_in_store(path):
-                self._renew(place)
-        self._shelving.forget(touched)
-        for thread in touched:
-            self._invalidate_thread(thread)
-        self.shortcuts.look_at_links()
-        self._bury({thread for thread in touched if thread not in store})
-        self._tell(touched)
-
-    def _bury(self, gone: set[str]) -> None:
-        """These threads are no longer in the store: keep no more of them than the kernel may ask for."""
-        for thread in gone:
-            drop_entry(self.tree.threads, thread)
-        if gone:
-            self.contents.bury(gone)
-            self.tree.bury(gone)
-
-    def _tell(self, threads: set[str]) -> None:
-        """Let those know who keep something of all threads."""
-        self.searches.note(threads)
-        self.touched(threads)
-
-    def _refresh(self) -> set[str]:
-        """Look for rollouts that came or went; their threads. What is said of these depends on which ones there are."""
-        store = self._engine.store
-        touched = store.refresh()
-        self.contents.close_deleted()
-        for thread in touched:
-            if thread in store:
-                self.contents.forget(thread)
-        if not self.is_watched():
-            self._bury({thread for thread in touched if thread not in store})
-        return touched
-
-    def _look_at_heads(self) -> None:
-        """The database was written: which threads go on from another rollout than before?"""
-        self._heads_moved = False
-        with self._heads_looked:
-            now = {thread: self._engine.store.head(thread).path for thread in self._engine.store.reverted()}
-        before = now if self._heads is None else self._heads
-        for thread, path in now.items():
-            if before.get(thread) != path:  # or it has only just got another rollout
-                self._invalidate_thread(thread)
-                self._tell({thread})
-        self._heads = now
+        return self.following.is_watched()
 
     def _changed(self, thread: str) -> None:
-        """Make the kernel ask again for what an operation on a thread may have changed."""
-        self._shelving.forget({thread})
-        self._invalidate_root()
-        self._invalidate_thread(thread)
-        self.shortcuts.look_at_links()
+        """An operation may have changed a thread."""
+        self.following.changed(thread)
 
     def _drop_attributes(self, ino: InodeT) -> None:
         """Make the kernel ask for attributes again, and take note that it may forget others. Raises OSError."""
         drop_attributes(ino)
         self.contents.disturb(ino)
-
-    def _invalidate_root(self) -> None:
-        for node in (*self.tree.root_nodes(), self.tree.root):
-            for ino in self.contents.numbers(node):
-                self.notices.give(ino)
-
-    def _invalidate_thread(self, thread: str) -> None:
-        self._answers.forget(thread)
-        self.shortcuts.stir(thread)
-        if thread not in self._engine.store:
-            return
-        folder = self.tree.folder(thread)
-        self.notices.give(folder.ino)
-        self.shortcuts.drop_names(thread)
-        for place in (*self.tree.known_rollouts(thread), *self.tree.family(thread)):
-            self._renew(place)
-
-    def _renew(self, place: Place) -> None:
-        """Make the kernel ask again for a file; and for its name while it is open, since the number may have to change
-        for who asks next.
-        """
-        numbers = self.contents.numbers(place.node)
-        for ino in numbers:
-            self.notices.give(ino)
-        if place.folder is not None and any(map(self.contents.is_open, numbers)):
-            drop_entry(place.folder, place.name)
 
     # Translation
 

@@ -42,7 +42,7 @@ DESCRIPTORS = 30
 #: kernel is told to keep everything for an hour, so that nothing but an invalidation makes it ask again in time.
 PATCH = """
 import faulthandler, gc, json, os, signal, sys, trio
-from rolloutfs import freshness, guarding, operations
+from rolloutfs import following, freshness, guarding, operations
 freshness.LIVE = freshness.QUIET
 found = []
 made = operations.Operations.__init__
@@ -50,11 +50,11 @@ def init(self, *args, **more):
     made(self, *args, **more)
     found.append(self)
 operations.Operations.__init__ = init
-use = operations.Operations.use
+use = following.Following.use
 def used(self, watch):
     use(self, watch)
     told["watched"] = True
-operations.Operations.use = used
+following.Following.use = used
 told = {{"watched": False}}
 def report(*_):
     gc.collect()
@@ -69,7 +69,7 @@ def report(*_):
             "jobs": len(one._engine._pool._jobs) + len(one.controls._jobs) + len(one.controls.ending),
             "pinned": len(fds) - len(fds._idle),
             "idle": len(fds._idle),
-            "watches": len(one._watch._folders),
+            "watches": len(one.following._watch._folders),
             "names": len(one.tree._dynamic),
             "files": max(len(versions._known), len(contents._told)),
             "known": len(one._engine.store.thread_ids()),

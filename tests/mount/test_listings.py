@@ -18,14 +18,14 @@ OLD = (1_700_000_000, 1_700_000_000)
 
 _WATCHED = """
 import pathlib, signal, sys
-from rolloutfs import freshness, gate, operations
+from rolloutfs import following, freshness, gate
 from rolloutfs.watch import Changes
-use = operations.Operations.use
+use = following.Following.use
 def used(self, watch):
     use(self, watch)
     pathlib.Path(sys.argv[-1]).with_name("watched").touch()
     signal.signal(signal.SIGUSR2, lambda *_: (watch.close(), self.note(Changes())))
-operations.Operations.use = used
+following.Following.use = used
 """
 
 

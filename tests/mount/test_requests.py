@@ -56,12 +56,12 @@ def ask(lab: Lab) -> Ask:
 
 _REPORTING = """
 import json, os, signal
-from rolloutfs import guarding, operations
-use = operations.Operations.use
+from rolloutfs import following, guarding
+use = following.Following.use
 def used(self, watch):
     use(self, watch)
     told["watched"] = True
-operations.Operations.use = used
+following.Following.use = used
 told = {{}}
 def report(*_):
     with open({report!r} + ".new", "w") as file:

@@ -36,13 +36,13 @@ def threads(lab: Lab) -> list[str]:
 
 _LONG = """
 import pathlib, sys
-from rolloutfs import freshness, operations
+from rolloutfs import following, freshness
 freshness.LIVE = freshness.QUIET
-use = operations.Operations.use
+use = following.Following.use
 def used(self, watch):
     use(self, watch)
     pathlib.Path(sys.argv[-1]).with_name("watched").touch()
-operations.Operations.use = used
+following.Following.use = used
 """
 
 

@@ -23,11 +23,11 @@ from rolloutfs import (
     backlog,
     control,
     engine,
+    following,
     indexing,
     inodes,
     journal,
     numbered,
-    operations,
     tree,
     worker,
 )
@@ -227,7 +227,7 @@ def operating(sample: SampleStore, folder: Path) -> Operations:
     """The operations of a mount of which the kernel doesn't know."""
     store = ThreadStore(str(sample.root), Spool(str(folder / "spool")))
     made = Operations(Engine(store, None), b"readme", Journal(str(folder / "operations.jsonl")))
-    made.notices = Notices(lambda ino: None)
+    made.notices = made.following._notices = Notices(lambda ino: None)
     return made
 
 
@@ -248,7 +248,7 @@ async def test_a_thread_that_has_gone(sample: SampleStore, tmp_path: Path, monke
     """
     thread = sample.add(1)
     dropped: list[str] = []
-    monkeypatch.setattr(operations, "drop_entry", lambda folder, name: dropped.append(name))
+    monkeypatch.setattr(following, "drop_entry", lambda folder, name: dropped.append(name))
     mounted = operating(sample, tmp_path)
     store = mounted._engine.store
     assert thread in store
@@ -257,7 +257,7 @@ async def test_a_thread_that_has_gone(sample: SampleStore, tmp_path: Path, monke
     mounted.contents._versions.heirs.note(thread, [basis(rollout(2))])
     sample.path(thread).unlink()
     store.refresh(anew=True)
-    mounted._note(Changes(files={rollout(1)}, folders={DAY}))
+    mounted.following._note(Changes(files={rollout(1)}, folders={DAY}))
     assert dropped == [thread]
     assert mounted.contents.heirs(rollout(2)) == set()
     assert len(mounted.contents._versions._known) == 0

@@ -14,7 +14,7 @@ from threadstore.projection import View
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
 
-from rolloutfs import listings, operations, shortcuts
+from rolloutfs import following, listings, shortcuts
 from rolloutfs.engine import Engine
 from rolloutfs.journal import Journal
 from rolloutfs.listings import Stream
@@ -33,7 +33,7 @@ FOLDERS = ("", "lineage", "lineage/forks", "lineage/agents", "rollouts")
 def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Folders that were told in one piece; of no kernel anything is asked."""
     monkeypatch.setattr(shortcuts, "drop_names", lambda ino: None)
-    monkeypatch.setattr(operations, "drop_entry", lambda folder, name: None)
+    monkeypatch.setattr(following, "drop_entry", lambda folder, name: None)
     found: list[int] = []
     whole = Shortcuts._whole
 
@@ -58,10 +58,10 @@ def _operating(sample: SampleStore, folder: Path, stack: ExitStack, *, read_only
     states = RememberedStates(str(sample.root))
     store = ThreadStore(str(sample.root), Spool(str(folder / "spool")), states=states)
     made = Operations(Engine(store, None), b"readme", Journal(str(folder / "operations.jsonl")), read_only=read_only)
-    watch = open_watch(store.root, states, made.note)
+    watch = open_watch(store.root, states, made.following.note)
     assert watch is not None
     stack.callback(watch.close)
-    made.use(watch)
+    made.following.use(watch)
     made.shortcuts.keep_names()
     return made
 
