@@ -23,6 +23,7 @@ from threadstore.projection import Basis, Outline, Projection
 from rolloutfs.fds import Guard, OpenFile, OpenFiles
 
 _BETWEEN = 4096  # bytes that are read and thrown away rather than asking once more: a call costs as much
+_TIMES = 4  # as much as is wanted of what lies behind them, at most: an answer holds all of it until it is put together
 
 
 def mark_of(signature: object) -> int:
@@ -382,7 +383,10 @@ class LateReader:
     def _looked_up(self) -> _DerivedReader:
         if self._reader is None:
             version = Derived(Projection(None, (), self._generation), self._size, self._extents(), given=True)
-            self._reader = _DerivedReader(version, self._files, (self._file, self._guard))
+            try:
+                self._reader = _DerivedReader(version, self._files, (self._file, self._guard))
+            except OSError as error:  # its bytes were changed since it was opened
+                raise _changed() from error
             self._files.unpin(self._file)
         return self._reader
 
@@ -404,7 +408,8 @@ def _runs(slices: Sequence[tuple[int, Slice]]) -> Iterator[Sequence[tuple[int, S
     for number in range(1, len(slices) + 1):
         if number < len(slices):
             before, part = slices[number - 1][1], slices[number][1]
-            if part.source == before.source and 0 <= part.offset - before.offset - before.length <= _BETWEEN:
+            between = part.offset - before.offset - before.length
+            if part.source == before.source and 0 <= between <= min(_BETWEEN, _TIMES * part.length):
                 continue
         yield slices[begin:number]
         begin = number

@@ -96,6 +96,7 @@ def test_slices_that_lie_close_together_are_read_at_once(tmp_path: Path, monkeyp
     source = tmp_path / "log"
     source.write_bytes(os.urandom(200_000))
     pieces = [(0, 100 * number, 90, b"", b"\n") for number in range(100)] + [(0, 150_000, 90, b"", b"\n")]
+    pieces += [(0, 160_000 + 1000 * number, 10, b"", b"\n") for number in range(2)]  # too little to be worth it
     version, content = derived([source], pieces)
     reading = reader(version, OpenFiles(StoreFiles(str(tmp_path)), idle=0))
     calls: list[tuple[int, int]] = []
@@ -107,7 +108,7 @@ def test_slices_that_lie_close_together_are_read_at_once(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(os, "pread", counted)
     assert reading.read(0, 1 << 20) == content
-    assert calls == [(0, 9_990), (150_000, 90)]
+    assert calls == [(0, 9_990), (150_000, 90), (160_000, 10), (161_000, 10)]
     reading.close()
 
 

@@ -215,6 +215,26 @@ def test_what_was_told_of_another_row(sample: SampleStore, indexed: Callable[[],
     assert sum(file.pins for file in tree.contents._fds._files.values()) == 0
 
 
+def test_a_log_that_somebody_else_found_changed(sample: SampleStore, indexed: Callable[[], Indexed]) -> None:
+    """The one who reads next is told the same, not that the handle were stale; and keeps nothing pinned."""
+    thread = sample.add(1, "hello", "more")
+    tree = indexed()
+    names = ("effective_history.jsonl", "full_history.jsonl")
+    for name in names:
+        tree.read(thread, name)
+    handles = [tree.again(thread, name) for name in names]
+    path = sample.path(thread)
+    length = path.stat().st_size
+    path.write_bytes(meta(thread) + b"x" * length)
+    for handle in handles:
+        assert handle is not None
+        with pytest.raises(OSError, match="changed") as raised:
+            tree.contents.read(handle, 0, ALL)
+        assert raised.value.errno == errno.EIO
+        tree.contents.release(handle)
+    assert sum(file.pins for file in tree.contents._fds._files.values()) == 0
+
+
 def test_a_log_that_was_written_anew_is_noticed(sample: SampleStore, indexed: Callable[[], Indexed]) -> None:
     """It has been guarded since the file was opened: other bytes in the same place are an error."""
     thread = sample.add(1, "hello", "more")
