@@ -34,6 +34,9 @@ def store_root(store: str, how: str = "rolloutfs mount STORE MOUNTPOINT") -> str
             Exit.STORE,
         )
     if not any(os.path.isdir(os.path.join(root, name)) for name in FOLDERS):
+        mounted = mounttable.find(root)
+        if mounted is not None and mounted.is_ours and mounted.store is not None:
+            raise MountError(f"{store} is a mount of a store: give that, {shell_word(mounted.store)}.", Exit.STORE)
         raise MountError(
             f"{store} has neither sessions/ nor archived_sessions/, so it is not a store of threads. "
             f"Name the folder that contains sessions/ (usually ~/.codex): {how}.",

@@ -88,7 +88,7 @@ Examples:
 _INDEX = f"""\
 \b
 Examples:
-  rolloutfs index                of your store: $CODEX_HOME, else ~/.codex
+  rolloutfs index                of the store of this mount, else of ~/.codex
   rolloutfs index /backup/codex
   sqlite3 "$(rolloutfs index --json | jq -r .index)" .schema
 {_CODES}"""
@@ -260,9 +260,10 @@ def index_command(store: str | None, other_store: str | None, as_json: bool) -> 
 
     def run() -> None:
         from rolloutfs import building
+        from rolloutfs.meant import store_of
 
         how = "give it as STORE, or in $CODEX_HOME"
-        building.build(store or other_store or default_store(), mention, how, as_json=as_json)
+        building.build(store_of(store or other_store, None), mention, how, as_json=as_json)
 
     finish(run)
 

@@ -18,14 +18,21 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 
 def complete_thread(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids and names that begin so, else files where a path is typed. Never fails: who presses Tab wants no error."""
-    from rolloutfs.invocation import default_store
+    from rolloutfs.meant import store_of
 
     try:
-        found = _found(context.params.get("store") or default_store(), incomplete)
+        found = _found(store_of(context.params.get("store"), incomplete if "/" in incomplete else None), incomplete)
         items = [CompletionItem(value) for value in dict.fromkeys(found)]
     except Exception:  # noqa: BLE001  a shell shows nothing else than completions
         items = []
     return items or [CompletionItem(incomplete, type="file")] * ("/" in incomplete)
+
+
+def complete_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The files of a thread and of its family."""
+    from threadstore.projection import FamilyView, View
+
+    return [CompletionItem(one.value) for one in (*View, *FamilyView) if one.value.startswith(incomplete)]
 
 
 def _found(store: str, incomplete: str) -> Iterator[str]:

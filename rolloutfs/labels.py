@@ -6,6 +6,7 @@ Absent are those of which the log says nothing. What the kernel and `ls -l` ask 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -22,18 +23,19 @@ Json = dict[str, Any]
 
 
 async def of_thread(thread: str, read: Callable[[View], Awaitable[bytes]]) -> dict[bytes, bytes]:
-    """Names and values; `read` gives a derived file of the thread. Where those can't be given, only the id is known."""
+    """Names and values; `read` gives a derived file of the thread. What follows from one that can't be given is absent:
+    of a thread whose lineage is broken the tokens can't be told, but that it is damaged can.
+    """
     found: dict[str, object] = {"thread_id": thread}
-    try:
+    with contextlib.suppress(StoreError, OSError, KeyError):
         document: Json = orjson.loads(await read(View.THREAD))
-        usage: Json = orjson.loads(await read(View.USAGE))
-    except (StoreError, OSError, KeyError):
-        return _encoded(found)
-    git, own = document["git"], usage["own"]
-    found |= {name: document[name] for name in ("name", "status", "model")}
-    found["branch"] = git.get("branch") if isinstance(git, dict) else None
-    found["tokens"] = own["total_tokens"] if own else None
-    found["problems"] = document["counts"]["problems"]
+        git = document["git"]
+        found |= {name: document[name] for name in ("name", "status", "model")}
+        found["branch"] = git.get("branch") if isinstance(git, dict) else None
+        found["problems"] = document["counts"]["problems"]
+    with contextlib.suppress(StoreError, OSError, KeyError):
+        own = orjson.loads(await read(View.USAGE))["own"]
+        found["tokens"] = own["total_tokens"] if own else None
     return _encoded(found)
 
 

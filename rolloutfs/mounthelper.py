@@ -49,6 +49,9 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Mount; the exit code. What is wrong goes to stderr."""
+    if [*arguments] in (["--help"], ["-h"]):
+        click.echo(f"{_SYNOPSIS}\nWhat mount(8) runs; the options are those of rolloutfs mount: see its --help.")
+        return DONE
     try:
         _mount(parse(arguments))
     except MountError as error:

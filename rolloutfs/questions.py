@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from rolloutfs.completing import complete_thread
+from rolloutfs.completing import complete_file, complete_thread
 from rolloutfs.errors import Exit
-from rolloutfs.invocation import answer, default_store
+from rolloutfs.invocation import answer
 
 STORE = click.option(
     "--store", metavar="STORE", help="The store; without it that of the mount this is in, $CODEX_HOME, ~/.codex."
@@ -133,7 +133,7 @@ is no such thread, or several, or it has no such turn, or that no such file; 9 t
 
 @click.command("show", epilog=_SHOW, short_help="Print a file of a thread.")
 @click.argument("thread", shell_complete=complete_thread)
-@click.argument("file", required=False)
+@click.argument("file", required=False, shell_complete=complete_file)
 @STORE
 @_MASK
 def show_command(thread: str, file: str | None, store: str | None, mask_secrets: bool | None) -> None:
@@ -279,8 +279,9 @@ def status_command(store: str | None, as_json: bool) -> None:
 
     def run() -> Exit | None:
         from rolloutfs.commands.status import status
+        from rolloutfs.meant import store_of
 
-        status(store or default_store(), as_json=as_json)
+        status(store_of(store, None), as_json=as_json)
         return None
 
     answer(run)

@@ -2,7 +2,8 @@
 
 `turns` is a link to a folder `.turns` beside it that is found by its name and not listed, as the snapshots of ZFS are:
 everything in it is in other files as well, so a walk, a search or a backup of the tree leaves it out, and whoever names
-`turns/` looks into it. `last`, and on look-up any number (`turns/-1`, `turns/7`), is a link to a folder.
+`turns/` looks into it. On look-up, `last` and any number (`turns/-1`, `turns/7`) are links to a folder; they aren't
+listed, so that `turns/*/usage.json` names each turn once.
 
 All turns of a small thread are made together, those of a large one each by itself.
 """
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from threadstore.projection import Projection, View, rendered
-from threadstore.turnfiles import CALLS, LAST, Files, Turns
+from threadstore.turnfiles import CALLS, Files, Turns
 
 from rolloutfs.engine import Engine
 from rolloutfs.lru import Recent
@@ -64,12 +65,8 @@ class TurnFolders:
         thread = folder.thread
         if folder.kind is Kind.TURNS:
             turns = await self._turns(thread)
-            names = [*turns.names, *([LAST] if turns.last is not None else [])]
-            last = turns.last or ""
-            return Listing(
-                names,
-                lambda at: self._node(thread, Kind.TURN_LINK if names[at] == LAST else Kind.TURN, names[at], last),
-            )
+            names = turns.names
+            return Listing(names, lambda at: self._node(thread, Kind.TURN, names[at]))
         turn, _, inner = folder.name.partition("/")
         below = f"{inner}/" if inner else ""
         files = await self._made(thread, turn)

@@ -102,10 +102,10 @@ def summary_of(message: str) -> str:
     return message.removeprefix(SUMMARY_PREFIX).lstrip("\n")
 
 
-def plain(of: Passage) -> str:
-    """What a message says, its ends if that is too much; its images and sounds are named."""
+def plain(of: Passage, most: int) -> str:
+    """What a message says, its ends if that is more than `most` bytes; its images and sounds are named."""
     text, media = _joined(of.item.get("content"), of)
-    found = of.cut(text, SAID)
+    found = of.cut(text, most)
     if found.missing:
         note = f"[… {found.missing:,} of {found.size:,} bytes are left out; the whole is in {of.place} …]"
         return f"{found.head}\n{note}\n{found.tail}\n{media}"

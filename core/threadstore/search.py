@@ -95,6 +95,7 @@ def parse(arguments: Iterable[str], zone: tzinfo | None = None) -> Query:
     """
     query, terms, words, hints = Query(), [], [], list[str]()
     for argument in arguments:
+        _check_apart(argument)
         hints += _hints(argument)
         for name, text, is_prefix in _parts(argument):
             if name is None:
@@ -139,6 +140,13 @@ def _parts(argument: str) -> Iterable[tuple[str | None, str, bool]]:
             if prefix:
                 yield None, name, False
             yield None, quoted, bool(star)
+
+
+def _check_apart(argument: str) -> None:
+    """Raise QueryError for several filters in one argument: the value of the first would be all that follows it."""
+    parts = argument.split()
+    if '"' not in argument and all(map(_FILTER.fullmatch, parts)) and len(parts) > 1:
+        raise QueryError(f"{argument!r} was given as one argument: give {' and '.join(parts)} apart, without quotes.")
 
 
 def _hints(argument: str) -> Iterable[str]:

@@ -39,6 +39,7 @@ CALLS: Final = "calls"  # the folder below it
 LAST: Final = "last"  # leads to the folder of the last turn that counts
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 LARGEST: Final = 16 << 20  # bytes of `user.md` and of `assistant.md`
+MESSAGE: Final = 1 << 20  # of one message in them
 _ARGUMENTS: Final = {
     "function_call": b"arguments",
     "custom_tool_call": b"input",
@@ -75,11 +76,6 @@ class Turns(NamedTuple):
                 gone += 1
                 names.append(f"{number + 1:04}~{gone}")
         return cls(rows, names)
-
-    @property
-    def last(self) -> str | None:
-        """The folder of the last turn that counts."""
-        return self.number(-1)
 
     def called(self, name: str) -> str | None:
         """The folder that a name leads to: its own, `last`, a number, which counts from the end if it is negative."""
@@ -254,7 +250,7 @@ class _Walk:
         if record.line.gaps:
             long = LongItem(self._lineage.files[item.segment].log, item.offset, item.length)
             document = long.document()
-        text = passages.plain(Passage(document, place, "", long))
+        text = passages.plain(Passage(document, place, "", long), MESSAGE)
         if text:
             side.add(harmless(text))
 

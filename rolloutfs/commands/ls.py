@@ -13,7 +13,7 @@ from threadstore.store import ThreadStore
 from threadstore.summaries import Summary
 
 from rolloutfs.commands.opened import opened
-from rolloutfs.harmless import json_line
+from rolloutfs.harmless import harmless, json_line
 from rolloutfs.naming import ShortIds, by_people, newest_first, summary_of
 from rolloutfs.table import Column, Row, say, show
 from rolloutfs.times import local, utc
@@ -55,7 +55,8 @@ def ls(store: str, count: int, *, everything: bool, archived: bool, as_json: boo
         if found:
             show(_COLUMNS, (_row(one, short[one.thread]) for one in found))
         else:
-            say("There are no such threads. With --all everything is listed.", is_error=True)
+            some = "There are no such threads. With --all everything is listed."
+            say(some if its.store.thread_ids() else f"There is no thread in {harmless(its.store.root)}.", is_error=True)
 
 
 def _listed(store: ThreadStore, *, everything: bool, archived: bool) -> Iterator[Listed]:

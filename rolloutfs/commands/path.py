@@ -17,6 +17,7 @@ from rolloutfs.meant import begun, find, store_of
 from rolloutfs.mounttable import Mount
 from rolloutfs.naming import begins
 from rolloutfs.serving import PATIENCE
+from rolloutfs.wording import shell_word
 
 _LONG = PATIENCE * 10  # seconds for a mount that reads a large store only now
 _ID = re.compile(r"[0-9A-Fa-f-]{4,36}")  # of an id, or of its beginning
@@ -40,7 +41,10 @@ def path(store: str | None, wanted: str | None, mountpoint: str | None) -> None:
     if thread is None:
         _refuse_what_others_have(root, others, wanted)
         if not own:
-            told = f"No mount shows {harmless(root)}: {_shown(others)}. Mount it, or give --store."
+            how = f"rolloutfs mount {shell_word(root)} FOLDER"
+            told = f"No mount shows {harmless(root)}: {_shown(others)}. Mount it: {harmless(how)}"
+            if store is None:
+                told += "; or say which one is meant: --store STORE"
             raise MountError(told, Exit.REFUSED)
         thread = _in_store(root, wanted)
     for place, ids in listings.items():

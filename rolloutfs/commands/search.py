@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import click
@@ -18,16 +18,19 @@ from threadstore.indexing import Indexer
 from threadstore.search import Hit, Query, QueryError
 from threadstore.spool import Spool
 from threadstore.store import ThreadStore
+from threadstore.summaries import LONGEST
 
 from rolloutfs import building
 from rolloutfs.commands.opened import Opened, opened
 from rolloutfs.errors import Exit, MountError
 from rolloutfs.harmless import harmless, json_line
-from rolloutfs.naming import ShortIds
+from rolloutfs.naming import ShortIds, name_of
 from rolloutfs.table import Column, Row, say, show
 from rolloutfs.times import local
 
 log = logging.getLogger(__name__)
+
+_NAMED = 10  # threads that are told by their names where nothing was found
 
 _COLUMNS = (
     Column("TIME"),
@@ -58,6 +61,23 @@ def search(store: str, words: Sequence[str], count: int, *, as_json: bool, mask:
             show(_COLUMNS, (_row(hit, short) for hit in hits))
         if not hits:
             say("Nothing was found.", is_error=True)
+            for line in _called_so(its.store, query):
+                say(line, is_error=True)
+
+
+def _called_so(store: ThreadStore, query: Query) -> Iterator[str]:
+    """Names aren't searched, since nobody has said them; but who remembers one may have meant it."""
+    words = [word.casefold() for word in query.words]
+    if not words or query.where:
+        return
+    ids = store.thread_ids()
+    named = ((thread, name) for thread in ids if (name := name_of(store, thread)) is not None)
+    found = [(thread, name) for thread, name in named if all(word in name.casefold() for word in words)]
+    if found:
+        yield "Names are not searched, but these threads are called so:"
+    short = ShortIds(ids).all_of(thread for thread, _ in found[-_NAMED:])
+    for thread, name in reversed(found[-_NAMED:]):
+        yield f"  {short[thread]}  {harmless(name[:LONGEST])}"
 
 
 def _hits(its: Opened, query: Query, count: int) -> list[Hit]:

@@ -54,6 +54,9 @@ def _maker(file: str) -> Callable[[ThreadStore, str], Projection]:
     turn, _, rest = below.partition("/")
     if folder == _TURNS and rest:
         return lambda store, thread: _of_turn(store, thread, turn, rest)
+    if folder == _TURNS and turn:
+        told = f"{_TURNS}/{turn} is a folder: name a file in it, such as {_TURNS}/{turn}/user.md."
+        raise MountError(harmless(told), Exit.USAGE)
     names = ", ".join((*(view.value for view in View), *(family.value for family in FamilyView)))
     raise MountError(
         f"A thread has no file {quoted(file)}; there are {names}, and of turns such as turns/last/user.md.", Exit.USAGE

@@ -14,9 +14,10 @@ import pytest
 
 from rolloutfs import questions
 from rolloutfs.cli import main
-from rolloutfs.completing import complete_thread
+from rolloutfs.completing import complete_file, complete_thread
 from tests.commands.conftest import HOSTILE, Ask
 from tests.conftest import Corpus
+from tests.mount.conftest import Lab
 from tests.tree.sample import SampleStore
 
 
@@ -48,6 +49,24 @@ def test_threads_and_names(corpus: Corpus, ask: Ask) -> None:
     (home / "session_index.jsonl").write_text(f'{{"id":"{thread}","thread_name":"New-name_1.2/x"}}\n')
     assert completed(home, "New") == ["New-name_1.2/x"]
     assert completed(home / "none", "") == []
+
+
+def test_in_a_mount(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads of the store that it shows; and the files that a thread may have."""
+    thread = lab.sample.add(1)
+    lab.mount()
+    monkeypatch.chdir(lab.mountpoint / "threads")
+    try:
+        context = click.Context(main.commands["show"])
+        words, files = context.command.params[:2]
+        assert [item.value for item in complete_thread(context, words, "01")] == [thread]
+        assert [item.value for item in complete_file(context, files, "t")] == [
+            "thread.json",
+            "turns.jsonl",
+            "transcript.md",
+        ]
+    finally:
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize(

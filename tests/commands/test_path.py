@@ -17,6 +17,7 @@ import pytest
 from rolloutfs import mounttable
 from tests.commands.conftest import Ask, assert_harmless, say
 from tests.mount.conftest import DEADLINE, Lab
+from tests.tree.sample import thread_id
 
 HOSTILE_NAMES = (b"a, b=c\\054\\ d", "é\u202e\n東 #1".encode(), b"\xff\x1b[31m,ro")
 
@@ -154,6 +155,31 @@ def test_status_of_relative_paths(words: tuple[str, ...], lab: Lab) -> None:
         assert (told["store"], told["answers"]) == (str(lab.sample.root), True)
     finally:
         lab.run("umount", lab.mountpoint, code=None)
+
+
+def test_what_is_meant_in_a_mount(lab: Lab) -> None:
+    """`status` and `index` are about the store that it shows, as other commands are; the mount itself is none."""
+    lab.sample.add(1)
+    lab.mount()
+    for words, member in ((("status", "--json"), "store"), (("index", "--json"), "threads")):
+        done = subprocess.run(
+            [sys.executable, "-m", "rolloutfs", *words],
+            env=lab.environment | {"CODEX_HOME": str(lab.folder / "none")},
+            cwd=lab.mountpoint,
+            capture_output=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)[member] == {"store": str(lab.sample.root), "threads": 1}[member]
+    told = lab.run("ls", "--store", lab.mountpoint, code=3).stderr
+    assert f"is a mount of a store: give that, {lab.sample.root}." in told
+    lab.unmount()
+    told = lab.run("ls", "--store", lab.sample.root).stderr
+    assert told == ""
+    lab.sample.path(thread_id(1)).unlink()
+    lab.edits = True
+    assert "There is no thread in" in lab.run("ls", "--store", lab.sample.root).stderr
 
 
 @pytest.mark.parametrize("passthrough", [False, True])

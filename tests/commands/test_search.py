@@ -186,6 +186,34 @@ def test_nothing_typed_is_syntax(word: str, is_found: bool, sample: SampleStore,
     assert bool(places(ask, sample.root, word)) == is_found
 
 
+def test_a_name_that_nobody_said(sample: SampleStore, ask: Ask) -> None:
+    """Who remembers a name is told which threads have it; a filter asks for something else."""
+    threads = [sample.add(number, "hello") for number in (1, 2)]
+    names = ("Release \x1b[31mnotes", "other")
+    lines = (json.dumps({"id": one, "thread_name": name}) + "\n" for one, name in zip(threads, names, strict=True))
+    (sample.root / "session_index.jsonl").write_text("".join(lines))
+    told = ask("search", "notes", "release", "--store", sample.root).err
+    assert_harmless(told)
+    assert told.splitlines()[1:] == [
+        "Names are not searched, but these threads are called so:",
+        f"  {threads[0]}  Release \\x1b[31mnotes",
+    ]
+    for words in (("notes", "kind:call"), ("nothing",), ("kind:call",)):
+        assert ask("search", *words, "--store", sample.root).err == "Nothing was found.\n"
+    assert ask("search", "hello", "--store", sample.root).err == ""
+
+
+def test_filters_in_one_argument(sample: SampleStore, ask: Ask) -> None:
+    """The value of the first one would be all of it: nothing would be found, without a word why. In quotation marks of
+    its own it is a text.
+    """
+    sample.add(1, "use kind:call there")
+    for words in ("tool:apply_patch kind:call", "since:2026-11-29 until:2026-11-29"):
+        assert f"give {words.replace(' ', ' and ')} apart" in ask("search", words, "--store", sample.root, code=2).err
+    assert ask("search", "use kind:call there", "--store", sample.root).out
+    assert ask("search", '"use kind:call"', "--store", sample.root).out
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

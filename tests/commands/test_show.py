@@ -80,7 +80,7 @@ def test_turns_and_files_that_are_not_there(sample: SampleStore, ask: Ask) -> No
         ("turns/9/user.md", 8, "no turn '9': rolloutfs log lists them"),
         ("turns/0/user.md", 8, "no turn '0'"),
         ("turns/last/nothing", 8, "there are "),
-        ("turns/last", 2, "no file 'turns/last'"),
+        ("turns/last", 2, "turns/last is a folder"),
         ("turns", 2, "turns/last/user.md"),
     ):
         shown = ask("show", thread, file, "--store", sample.root, code=code)

@@ -163,7 +163,7 @@ def test_names(tmp_path: Path) -> None:
         False,
     ]
     assert json.loads(made["0003~1"]["turn.json"])["why"] == "rolled_back"
-    assert turns.last == "0002"
+    assert turns.called("last") == "0002"
     assert [turns.number(number) for number in (1, 2, 3, 0, -1, -2, -3)] == [
         "0001",
         "0002",
@@ -197,16 +197,20 @@ def test_hostile_names_and_texts(tmp_path: Path) -> None:
 def test_large_outputs_and_texts(tmp_path: Path) -> None:
     """An output of many megabytes is there as a whole and none of it in memory; a text keeps its ends."""
     huge = 'line \\ "quoted" é\n' * 500_000
-    log = Log(True).turn("a", "w" * 200_000, call("c"), output("c", huge), assistant(huge))
+    said = "word " * 40_000
+    log = Log(True).turn("a", said, call("c"), output("c", huge), assistant(huge))
     store = Store(tmp_path, log)
     files = store.store.project_turn(THREAD)["0001"]
-    assert sum(one.extents.weight for one in files.values() if one.extents is not None) < 1 << 20
+    assert sum(one.extents.weight for one in files.values() if one.extents is not None) < 2 * turnfiles.MESSAGE
     document = json.loads(content(store.store, files["calls/001-shell.json"]))
     assert document["output"] == huge
-    text = content(store.store, files["user.md"]).decode()
-    assert text.startswith("w" * 1000)
-    assert "134,464 of 200,000 bytes are left out" in text
-    assert "bytes are left out; the whole is in sessions/" in content(store.store, files["assistant.md"]).decode()
+    assert content(store.store, files["user.md"]).decode() == f"{said}\n"
+    assert len(huge.encode()) > turnfiles.MESSAGE
+    answer = content(store.store, files["assistant.md"]).decode()
+    assert answer.startswith(huge[:1000])
+    assert answer.rstrip().endswith(huge[-1000:].rstrip())
+    assert "bytes are left out; the whole is in sessions/" in answer
+    assert turnfiles.MESSAGE - 1000 < len(answer.encode()) < turnfiles.MESSAGE + 1000
 
 
 def test_a_turn_of_a_large_log_reads_that_turn(tmp_path: Path) -> None:

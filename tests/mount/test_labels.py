@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from threadstore.projection import View
 
+from rolloutfs.labels import of_thread
 from scripts.sample_store import build
 from tests.commands.conftest import HOSTILE
 from tests.mount.clients import mounted, run, serving
@@ -56,6 +58,24 @@ def test_what_is_said_of_a_thread(threads: Path) -> None:
             assert caught.value.errno == errno.ENODATA
     assert seen["thread_id"] > seen["name"] > 0
     assert sum(int(labels(threads / name)["problems"]) for name in os.listdir(threads)) > 0
+
+
+async def test_what_can_be_told_is_told() -> None:
+    """Of a thread whose tokens can't be told, because an ancestor is damaged, a search for problems finds it."""
+    about = {"name": "x", "status": "damaged", "model": None, "git": None, "counts": {"problems": 2}}
+
+    async def read(view: View) -> bytes:
+        if view is View.USAGE:
+            raise OSError(errno.EIO, "The lineage is broken")
+        return json.dumps(about).encode()
+
+    told = await of_thread("id", read)
+    assert {name.rpartition(b".")[2]: value for name, value in told.items()} == {
+        b"thread_id": b"id",
+        b"name": b"x",
+        b"status": b"damaged",
+        b"problems": b"2",
+    }
 
 
 def test_getfattr(threads: Path) -> None:

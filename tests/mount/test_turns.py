@@ -40,7 +40,7 @@ def test_what_ordinary_tools_see(lab: Lab) -> None:
     write(lab, Log(True, THREAD).turn("a", "one", *items).turn("b", "two"))
     lab.mount("--read-only")
     turns = lab.thread(THREAD) / "turns"
-    assert lines_of("ls", f"{turns}/") == ["0001", "0002", "last"]
+    assert lines_of("ls", f"{turns}/") == ["0001", "0002"]
     assert lines_of("ls", turns / "1/") == [
         "assistant.md",
         "calls",
@@ -50,7 +50,7 @@ def test_what_ordinary_tools_see(lab: Lab) -> None:
         "user.md",
     ]
     assert lines_of("ls", turns / "0001" / "calls") == ["001-exec command.json"]
-    assert lines_of("sh", "-c", f"cat {turns}/*/user.md") == ["one", "two", "two"]
+    assert lines_of("sh", "-c", f"cat {turns}/*/user.md") == ["one", "two"]
     for name in ("last", "-1", "2", "002"):
         assert os.readlink(turns / name) == "0002"
         assert (turns / name / "user.md").read_text() == "two\n"
@@ -80,7 +80,7 @@ def test_a_walk_leaves_it_out(lab: Lab) -> None:
     assert ".turns" not in os.listdir(folder)
     found = lines_of("find", folder)
     assert sorted(path for path in found if "turns" in path) == [str(folder / "turns"), str(folder / "turns.jsonl")]
-    assert len(lines_of("find", f"{folder}/turns/")) == 8
+    assert len(lines_of("find", f"{folder}/turns/")) == 7
     assert subprocess.run(["grep", "-rqx", "one", folder], check=False).returncode == 1
     assert lines_of("grep", "-rlx", "one", f"{folder}/turns/") == [f"{folder}/turns/0001/user.md"]
 
@@ -92,14 +92,14 @@ def test_it_follows_the_thread(lab: Lab, option: str) -> None:
     path = write(lab, log)
     lab.mount(option)
     turns = lab.thread(THREAD) / "turns"
-    assert os.listdir(turns) == ["0001", "0002", "last"]
+    assert os.listdir(turns) == ["0001", "0002"]
     with (turns / "0002" / "items.jsonl").open("rb") as before:
         assert before.read().count(b"\n") == 2
         with path.open("ab") as file:
             had = len(log.lines)
             log.turn("c", "three", end=False)
             file.write(b"".join(log.lines[had:]))
-        assert os.listdir(turns) == ["0001", "0002", "0003", "last"]
+        assert os.listdir(turns) == ["0001", "0002", "0003"]
         assert (turns / "last" / "user.md").read_text() == "three\n"
         assert json.loads((turns / "-1" / "turn.json").read_bytes())["status"] == "interrupted"
         with path.open("ab") as file:
@@ -109,7 +109,7 @@ def test_it_follows_the_thread(lab: Lab, option: str) -> None:
         assert (turns / "last" / "assistant.md").read_text() == "re: three\n\nmore\n"
         assert (turns / "last" / "items.jsonl").read_bytes().count(b"\n") == 3
         (lab.thread(THREAD) / "revert").write_text("before -1\n")
-        assert os.listdir(turns) == ["0001", "0002", "last"]
+        assert os.listdir(turns) == ["0001", "0002"]
         until(lambda: not (turns / "0003").exists(), "what the kernel remembers of the turn is old")
         assert (turns / "last" / "user.md").read_text() == "two\n"
         before.seek(0)
@@ -123,7 +123,7 @@ def test_a_rollback_is_marked(lab: Lab) -> None:
     turns = lab.thread(THREAD) / "turns"
     assert os.readlink(turns / "last") == "0002"
     (lab.thread(THREAD) / "revert").write_text("before -1\n")
-    assert os.listdir(turns) == ["0001", "0002~1", "last"]
+    assert os.listdir(turns) == ["0001", "0002~1"]
     document = json.loads((turns / "0002~1" / "turn.json").read_bytes())
     assert (document["number"], document["effective"], document["why"]) == (None, False, "rolled_back")
     assert os.readlink(turns / "last") == "0001"

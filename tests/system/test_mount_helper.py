@@ -283,6 +283,14 @@ def test_what_mount_says_is_understood() -> None:
     assert mounthelper.parse(["-r", "-N", str(os.getpid()), "S", "D"]) == mounthelper.Call("S", "D", ("ro",))
 
 
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """What it is, and where its options are described."""
+    assert mounthelper.run(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("mount.rolloutfs STORE DIR")
+    assert "rolloutfs mount" in told
+
+
 @pytest.mark.parametrize("line", ["S", "S D E", "S D -x", "S D -t ext4", "S D -N /nowhere", "S D -o"])
 def test_what_is_no_call_of_mount_is_refused(line: str) -> None:
     """As usage, which is 1 for mount(8)."""
