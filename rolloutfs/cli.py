@@ -234,7 +234,7 @@ def umount_command(mountpoint: str, lazy: bool) -> None:
 def demo_command(folder: str | None, as_json: bool) -> None:
     """Mount a small sample store that comes with rolloutfs, and say what is worth trying there.
 
-    It is copied to FOLDER/codex-home and mounted on FOLDER/threads, in the background, as by rolloutfs mount; without
+    It is copied to FOLDER/codex-home and mounted on FOLDER/threads, in the background and without an index; without
     FOLDER a temporary one is made. rolloutfs umount ends the mount and removes nothing: that is for rm -r FOLDER.
     """
 

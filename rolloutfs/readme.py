@@ -119,7 +119,9 @@ Folders of links into threads/, of the threads that a person started:
 TIME is that of the beginning, like 2026-11-29T21-31-05, in UTC unless the mount was given a --zone. In names of links
 blanks and what a shell would stumble over are `_`; where several in a folder would be the same, all of these end in a
 part of the id. A name changes only with its thread. The folders of by-cwd, by-branch and by-model are called as the
-thread has it, blanks, quotes and all: quote them. Commands take the name of a link, or its path, for its thread:
+thread has it, blanks and quotes too: quote them. What can't be shown, a backslash and a `-` at the beginning are `_`,
+and a part of more than 120 bytes is cut; folders that become the same are one. Archived threads are in all views but
+recent/. Commands take the name of a link, or its path, for its thread:
 `rolloutfs log recent/…`, and `rolloutfs log .` in the folder of a thread.
 
 Never let a program follow links from a view or the root: not tar -h, cp -rL, rsync -L, grep -R, find -L. The links in
@@ -204,7 +206,8 @@ both.
 _COPIES = """\
 ## Copies
 
-Sizes are exact, the time of a file is that of the thread's last record, and inode numbers are the same after a remount,
+Sizes are exact, the time of a file is that of the thread's last record (of a log that Codex has compressed, that of the
+file), and inode numbers are the same after a remount,
 so `rsync`, `tar`, `restic` and `borg` work, and skip what they have. The links in lineage/ lead in circles (see Views):
 use `diff -r --no-dereference`.
 

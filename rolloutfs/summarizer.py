@@ -1,8 +1,8 @@
 """`{"strategy":"auto"}`: a program of the user's writes the summary (DESIGN 4).
 
-`summarizer` in config.toml names it. It gets the effective history on stdin, JSON Lines, and writes the summary to
-stdout. It may take some minutes and 64 KiB; what it says on stderr is the reason when it fails. Nothing else of ours
-is given to it, and nothing of what a thread contains becomes part of the command.
+`summarizer` in config.toml names it, or $ROLLOUTFS_SUMMARIZER. It gets the effective history on stdin, JSON Lines, and
+writes the summary to stdout. It may take some minutes and 64 KiB; what it says on stderr is the reason when it fails.
+Nothing else of ours is given to it, and nothing of what a thread contains becomes part of the command.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 import trio
@@ -43,7 +43,7 @@ def configured() -> Summarizer:
         table = config.load()
     except ConfigError as error:
         raise RefusedError(errno.EINVAL, str(error)) from error
-    value = table.get("summarizer")
+    value, told = _setting("summarizer", table)
     if value is None:
         raise RefusedError(
             errno.EINVAL,
@@ -53,13 +53,24 @@ def configured() -> Summarizer:
     try:
         command = shlex.split(value) if isinstance(value, str) else value
     except ValueError as error:
-        raise RefusedError(errno.EINVAL, f"summarizer in {path} is not a command: {error}.") from error
+        raise RefusedError(errno.EINVAL, f"{told} is not a command: {error}.") from error
     if not isinstance(command, list) or not command or not all(isinstance(word, str) and word for word in command):
-        raise RefusedError(errno.EINVAL, f"summarizer in {path} must be a command: a string, or a list of strings.")
-    seconds = table.get("summarizer_seconds", _SECONDS)
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
-        raise RefusedError(errno.EINVAL, f"summarizer_seconds in {path} must be a number above 0.")
+        raise RefusedError(errno.EINVAL, f"{told} must be a command: a string, or a list of strings.")
+    seconds, told = _setting("summarizer_seconds", table)
+    if isinstance(seconds, str):
+        with contextlib.suppress(ValueError):
+            seconds = float(seconds)
+    seconds = _SECONDS if seconds is None else seconds
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise RefusedError(errno.EINVAL, f"{told} must be a number above 0.")
     return Summarizer(tuple(command), float(seconds))
+
+
+def _setting(name: str, table: Mapping[str, object]) -> tuple[object, str]:
+    """What the environment says of it, else the config; and where that stands."""
+    variable = f"ROLLOUTFS_{name.upper()}"
+    text = os.environ.get(variable)
+    return (text, f"${variable}") if text else (table.get(name), f"{name} in {config.file()}")
 
 
 async def run(summarizer: Summarizer, read: Callable[[int, int], bytes], size: int) -> str:

@@ -738,6 +738,28 @@ def test_a_config_that_names_no_program(lab: Lab, config: str) -> None:
     assert "config.toml" in answer(lab, thread)["message"]
 
 
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"SUMMARIZER": "echo 'from the  environment'"}, None),
+        ({"SUMMARIZER": "'"}, "$ROLLOUTFS_SUMMARIZER is not a command"),
+        ({"SUMMARIZER": "echo", "SUMMARIZER_SECONDS": "soon"}, "$ROLLOUTFS_SUMMARIZER_SECONDS must be a number"),
+    ],
+)
+def test_a_program_that_the_environment_names(lab: Lab, variables: dict[str, str], told: str | None) -> None:
+    """It counts before the config, whose limit stays where the environment has none."""
+    (thread,) = stock(lab, PAGINATED)
+    configure(lab, "echo from the config")
+    environment = {f"ROLLOUTFS_{name}": value for name, value in variables.items()}
+    words = ("compact", thread, "--auto", "--store", lab.sample.root)
+    done = lab.run(*words, code=0 if told is None else 8, **environment)
+    if told is None:
+        lab.mount()
+        assert "from the  environment" in (lab.thread(thread) / "model_input.jsonl").read_text()
+    else:
+        assert told in done.stderr
+
+
 def test_a_thread_that_goes_on_meanwhile_is_not_compacted(lab: Lab) -> None:
     """A summary of what was before would hide what came after."""
     (thread,) = stock(lab, PAGINATED)
