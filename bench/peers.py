@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import stores, timing
 from bench.cases import EFFECTIVE, Settings, Table, first_byte_of, ms, ratio, store_of
-from bench.server import PATIENCE, await_mount, mounted
+from bench.server import PATIENCE, await_mount, make_index, mounted
 from bench.stores import WARM
 from bench.thread import THREAD
 from bench.timing import Sample
@@ -140,12 +140,13 @@ def archives(folder: Path, settings: Settings) -> Table:
             shutil.copytree(mount.path / "threads", plain, symlinks=True)
             count = sum(len(files) for _, _, files in os.walk(plain))
         packed = {name: peer.pack(plain, folder) for name, peer in peers.items()}
+        make_index(store, folder)
         for walk in _WALKS:
             for _ in range(settings.runs):
                 for name, peer in peers.items():
                     with _served(peer.mount(packed[name], folder), folder / "peer") as place:
                         _walk(taken, f"{walk} {name}", COMMANDS[walk], place)
-                with mounted(store, folder) as mount:
+                with mounted(store, folder, "--index", "--read-only") as mount:  # theirs can't be written, either
                     _walk(taken, f"{walk} ours", COMMANDS[walk], mount.path / "threads")
         shutil.rmtree(plain)
     samples = _samples(taken)
@@ -159,8 +160,8 @@ def archives(folder: Path, settings: Settings) -> Table:
             rows.append(tuple(cells))
     return Table(
         "Archives of the same tree, mounted",
-        f"{count:,} files. {_versions(peers)} The archives are plain: no encryption, and borg's own compression (lz4)."
-        f"{missing}",
+        f"{count:,} files. {_versions(peers)} The archives are plain: no encryption, and borg's own compression (lz4). "
+        f"Ours: with an index and `--read-only`.{missing}",
         ("", "theirs, first", "ours, first", "÷ theirs", "theirs, again", "ours, again", "÷ theirs"),
         rows,
     )
