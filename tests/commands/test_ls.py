@@ -130,7 +130,11 @@ def test_threads_that_cannot_be_read(sample: SampleStore, ask: Ask, monkeypatch:
 def test_no_threads(sample: SampleStore, tmp_path: Path, ask: Ask) -> None:
     """That an empty store has none is said, and isn't part of the list; a folder that is no store is code 3."""
     answer = ask("ls", "--store", sample.root)
+    assert (answer.out, answer.err) == ("", f"There is no thread in {sample.root}.\n")
+    sample.add(1)
+    answer = ask("ls", "--archived", "--store", sample.root)
     assert (answer.out, answer.err) == ("", "There are no such threads. With --all everything is listed.\n")
+    sample.path(thread_id(1)).unlink()
     assert ask("ls", "--json", "--store", sample.root).err == ""
     assert "no store" in ask("ls", "--store", tmp_path / "none", code=3).err
 
