@@ -70,6 +70,7 @@ Examples:
   rolloutfs compact "release notes" - < summary.md
   rolloutfs compact 01a22938 --recent    only the user's newest messages
   rolloutfs compact 01a22938 --auto      the summarizer of config.toml
+  rolloutfs compact 01a22938 --summarizer "my-summarizer --short"
   rolloutfs compact --dry-run 01a22938 summary.md
 {_CODES}"""
 _UMOUNT = f"""\
@@ -316,18 +317,29 @@ def revert_command(thread: str, words: tuple[str, ...], store: str | None, dry_r
 @click.argument("file", required=False, type=click.File("rb"))
 @click.option("--recent", is_flag=True, help="No summary: keep only the newest messages of the user.")
 @click.option("--auto", is_flag=True, help="Let the summarizer of config.toml write the summary.")
+@click.option("--summarizer", metavar="COMMAND", help="The same with this program, whatever config.toml says.")
 @questions.STORE
 @_DRY_RUN
 def compact_command(
-    thread: str, file: IO[bytes] | None, recent: bool, auto: bool, store: str | None, dry_run: bool
+    thread: str,
+    file: IO[bytes] | None,
+    recent: bool,
+    auto: bool,
+    summarizer: str | None,
+    store: str | None,
+    dry_run: bool,
 ) -> None:
     """Make the summary in FILE (- is stdin) the model's memory of THREAD (an id, a name, a path: see
     rolloutfs --help), and print the answer, JSON on one line.
 
     What FILE says is read as in the control file: a JSON object is a request, any other text the summary.
     """
+    if summarizer is not None:
+        if not summarizer.strip() or auto:
+            raise click.UsageError("Give --auto, or a command as --summarizer.")
+        auto, os.environ["ROLLOUTFS_SUMMARIZER"] = True, summarizer
     if (file is not None) + recent + auto != 1:
-        raise click.UsageError("Give a file with the summary (- is stdin), or --recent, or --auto.")
+        raise click.UsageError("Give a file with the summary (- is stdin), or --recent, --auto or --summarizer.")
 
     def payload() -> bytes:
         from rolloutfs import control

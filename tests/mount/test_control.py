@@ -746,12 +746,17 @@ def test_a_config_that_names_no_program(lab: Lab, config: str) -> None:
         ({"SUMMARIZER": "echo", "SUMMARIZER_SECONDS": "soon"}, "$ROLLOUTFS_SUMMARIZER_SECONDS must be a number"),
     ],
 )
-def test_a_program_that_the_environment_names(lab: Lab, variables: dict[str, str], told: str | None) -> None:
-    """It counts before the config, whose limit stays where the environment has none."""
+@pytest.mark.parametrize("by_flag", [False, True])
+def test_a_program_that_the_environment_names(
+    lab: Lab, variables: dict[str, str], told: str | None, by_flag: bool
+) -> None:
+    """It counts before the config, whose limit stays where the environment has none; so does one that a flag names."""
     (thread,) = stock(lab, PAGINATED)
     configure(lab, "echo from the config")
     environment = {f"ROLLOUTFS_{name}": value for name, value in variables.items()}
-    words = ("compact", thread, "--auto", "--store", lab.sample.root)
+    words = ["compact", thread, "--auto", "--store", str(lab.sample.root)]
+    if by_flag:
+        words[2:3] = ["--summarizer", environment.pop("ROLLOUTFS_SUMMARIZER")]
     done = lab.run(*words, code=0 if told is None else 8, **environment)
     if told is None:
         lab.mount()
