@@ -64,8 +64,7 @@ class TurnFolders:
         """A snapshot of a folder's children."""
         thread = folder.thread
         if folder.kind is Kind.TURNS:
-            turns = await self._turns(thread)
-            names = turns.names
+            names = (await self._turns(thread)).names
             return Listing(names, lambda at: self._node(thread, Kind.TURN, names[at]))
         turn, _, inner = folder.name.partition("/")
         below = f"{inner}/" if inner else ""
